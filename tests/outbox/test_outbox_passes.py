@@ -16,7 +16,7 @@ from onewrite.core.flow import Do, drive
 from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.outbox import Outgoing, SweepReport
 from onewrite.outbox.passes import MAX_UNCLEARED, Passes
-from onewrite.outbox.relay import pause, report_pass
+from onewrite.outbox.relay import compute_pause, report_pass
 from tests.support.batches import Clock
 
 NOW = 1_790_000_000.0
@@ -456,10 +456,10 @@ def test_cloudevent_has_the_emitted_body_and_the_sequence() -> None:
 
 
 def test_relays_wait_longer_with_each_failure() -> None:
-    assert [pause(failures, 1.0, 1.0) for failures in (0, 1, 2, 6, 60)] == [1.0, 2.0, 4.0, 60.0, 60.0]
-    assert pause(0, 1.0, 0.0) == 0.5
-    assert pause(3, 120.0, 1.0) == 120.0
-    assert [pause(failures, 0.0, 1.0) for failures in (0, 1, 2)] == [0.0, 0.2, 0.4]
+    assert [compute_pause(failures, 1.0, 1.0) for failures in (0, 1, 2, 6, 60)] == [1.0, 2.0, 4.0, 60.0, 60.0]
+    assert compute_pause(0, 1.0, 0.0) == 0.5
+    assert compute_pause(3, 120.0, 1.0) == 120.0
+    assert [compute_pause(failures, 0.0, 1.0) for failures in (0, 1, 2)] == [0.0, 0.2, 0.4]
 
 
 def test_pass_is_reported_to_log_and_hook(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,12 +21,12 @@ from bson import Binary, CodecOptions, ObjectId, UuidRepresentation
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.outboxes import origin as key_origin
+from onewrite.dynamodb.outboxes import format_key
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.outboxes import origin as id_origin
+from onewrite.mongodb.outboxes import format_key as id_origin
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile
-from onewrite.outbox.relay import changed_keys
+from onewrite.outbox.relay import list_changed_keys
 from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 
@@ -96,11 +96,11 @@ def test_relay_continues_after_failures_until_stopped(
     told: list[SweepReport] = []
     failures_in_a_row: list[int] = []
 
-    def pause(failures: int, *_: float) -> float:
+    def compute_no_pause(failures: int, *_: float) -> float:
         failures_in_a_row.append(failures)
         return 0.0
 
-    monkeypatch.setattr("onewrite.outbox.relay.pause", pause)
+    monkeypatch.setattr("onewrite.outbox.relay.compute_pause", compute_no_pause)
     broker = Broker(failures=3, stops_at=2)
     broker.relay = relay = make(broker, clock=Ticks(), batch=1)
     emit(collection, 1)
@@ -278,14 +278,14 @@ def test_relay_accepts_plain_and_typed_keys(key: dict[str, Any], typed: bool) ->
 
 def test_key_of_any_type_has_one_source() -> None:
     assert (
-        key_origin({"pk": "a/b c", "sk": 7}) == key_origin({"sk": Decimal("7.0"), "pk": "a/b c"}) == "pk=S:a%2Fb%20c/sk=N:7"
+        format_key({"pk": "a/b c", "sk": 7}) == format_key({"sk": Decimal("7.0"), "pk": "a/b c"}) == "pk=S:a%2Fb%20c/sk=N:7"
     )
-    assert key_origin({"pk": b"\0\xff"}) == "pk=B:AP8="
-    assert key_origin({"pk": Decimal("1E+2")}) == "pk=N:100"
-    assert key_origin({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
-    assert key_origin({"pk": Decimal("-0")}) == key_origin({"pk": 0}) == "pk=N:0"
+    assert format_key({"pk": b"\0\xff"}) == "pk=B:AP8="
+    assert format_key({"pk": Decimal("1E+2")}) == "pk=N:100"
+    assert format_key({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
+    assert format_key({"pk": Decimal("-0")}) == format_key({"pk": 0}) == "pk=N:0"
     with pytest.raises(ConfigurationError, match="part of a key"):
-        key_origin({"pk": True})
+        format_key({"pk": True})
 
 
 def test_ids_of_all_types_name_their_documents() -> None:
@@ -318,7 +318,7 @@ def test_stream_records_name_each_item_with_events_once() -> None:
         record("keys only"),
         {"eventName": "INSERT"},
     ]
-    assert changed_keys(records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
+    assert list_changed_keys(records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
 
 
 @pytest.mark.parametrize("error", [ConnectionError("down"), ConfigurationError("wrong")], ids=repr)

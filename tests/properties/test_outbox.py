@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from onewrite import Event, Message, Outbox
 from onewrite.core.event import make_emission, make_emitter
 from onewrite.core.pending import read_box
-from onewrite.dynamodb.outboxes import origin as item_origin
+from onewrite.dynamodb.outboxes import format_key as format_item_key
 from onewrite.identity import cloudevent
-from onewrite.mongodb.outboxes import origin as document_origin
+from onewrite.mongodb.outboxes import format_key as format_document_key
 
 OUTBOX = Outbox("shop/orders")
 
@@ -36,7 +36,7 @@ def test_consumer_reads_events_as_emitted(body: Any, kind: str, key: Any, sent: 
     written = make_emission(make_emitter(OUTBOX, "ow_l"), [Message("m1")], [Event(kind, body)], 1_790_000_000.0, "call")
     held: dict[str, Any] = {"ow_o": OUTBOX.label, "ow_events": [dict(event) for event in written.events]}
     held |= {"ow_sent": sent, "ow_life": "life"}
-    place = item_origin(key) if isinstance(key, dict) else document_origin(key)
+    place = format_item_key(key) if isinstance(key, dict) else format_document_key(key)
     (event,) = [read_box(OUTBOX.label, {}, f"{OUTBOX.name}/{place}", held).outgoing(0)]
     message = cloudevent(parse_float=float)({"messageId": "any", "body": event.cloudevent()})
     assert (message.source, message.sequence, message.attributes["type"]) == (event.source, sent + 1, kind)
@@ -45,9 +45,9 @@ def test_consumer_reads_events_as_emitted(body: Any, kind: str, key: Any, sent: 
 
 @given(item_keys, item_keys)
 def test_two_items_have_different_sources(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert (item_origin(one) == item_origin(other)) == (one == other)
+    assert (format_item_key(one) == format_item_key(other)) == (one == other)
 
 
 @given(document_keys, document_keys)
 def test_two_documents_have_different_sources(one: Any, other: Any) -> None:
-    assert (document_origin(one) == document_origin(other)) == (one == other and type(one) is type(other))
+    assert (format_document_key(one) == format_document_key(other)) == (one == other and type(one) is type(other))

@@ -61,7 +61,7 @@ def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome,
         return (yield from conclude(settled)), settled.refusal.image.fields
     landed, burial = cast("Landed", verdict), cast("Burial", write.burial)
     attributes = {
-        **flows.plain_item(dict(landed.response.get("Attributes", {}))),
+        **flows.make_plain_item(dict(landed.response.get("Attributes", {}))),
         TOMBSTONE: burial.tombstone.as_fields(),
     }
     if write.emission is not None and write.emission.events:

@@ -131,9 +131,9 @@ class Flows(Engine):
 
     def get_item(self, **native: Any) -> Flow[Entity | None]:
         """Return the entity without its ledger, or None if it doesn't exist or was deleted."""
-        address = self.address({**native, **_add_tombstone_projection(native)})
+        address = self.build_address({**native, **_add_tombstone_projection(native)})
         item = (yield from send(Call("get_item", (), address), self.table_client)).get("Item")
-        return None if item is None or TOMBSTONE in item else self.without_ledger(self.plain_item(item))
+        return None if item is None or TOMBSTONE in item else self.without_ledger(self.make_plain_item(item))
 
     # --- the engine's interface ----------------------------------------------------------------------------------------
 
@@ -150,6 +150,7 @@ class Flows(Engine):
     @property
     def store_id(self) -> object:
         endpoint = getattr(getattr(self.target, "meta", None), "endpoint_url", None)
+        # A stand-in for a client has no endpoint.
         return (self.target if endpoint is None else endpoint), read_account(self.target), self.full_name
 
     def canonical(self, key: object) -> Hashable:
@@ -197,15 +198,15 @@ class Flows(Engine):
         for name in ("ProjectionExpression", "AttributesToGet"):
             if name in native:
                 raise InvalidUpdate(f"This call reads the ledger, so it needs the whole entity. Omit {name}.")
-        request = {"ConsistentRead": True, **self.address(native)}
+        request = {"ConsistentRead": True, **self.build_address(native)}
         response = yield from send(Call("get_item", (), request), self.table_client)
-        return self.read_image(self._read_item(response.get("Item")))
+        return self.read_image(self._make_readable_item(response.get("Item")))
 
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
     def read_returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
         """Return the entity in the response to an update, or None if there is none or it can't be read."""
-        item = self._read_item(response.get("Attributes"))
+        item = self._make_readable_item(response.get("Attributes"))
         return None if item is None or isinstance(item, Unreadable) else self.without_ledger(item)
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
@@ -232,14 +233,14 @@ class Flows(Engine):
     def too_large(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
         """Return the error for an item that would be too large. `adds` contains the events that the write would have added."""
         is_put = "Item" in call.kwargs  # the item already contains the events
-        item: Mapping[str, Any] = self.plain_item(call.kwargs["Item"]) if is_put else image.fields
+        item: Mapping[str, Any] = self.make_plain_item(call.kwargs["Item"]) if is_put else image.fields
         new_events = measure_value(adds.events) if adds is not None and adds.events and not is_put else 0
         total, caller = measure_item(item), measure_item(self.without_ledger(item))
         outbox = measure_item({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, caller, outbox, new_events)
         return make_too_large_error(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
 
-    def _read_item(self, item: Entity | None) -> Entity | None:
+    def _make_readable_item(self, item: Entity | None) -> Entity | None:
         return readable_values(item) if self.has_typed_client else item
 
     def look(self, key: Mapping[str, Any]) -> Flow[Entity | None]:
@@ -267,7 +268,7 @@ class Flows(Engine):
             self._key_names = yield from ask_key_names(self.table)
         return {name: item[name] for name in self._key_names}
 
-    def address(self, native: Native) -> dict[str, Any]:
+    def build_address(self, native: Native) -> dict[str, Any]:
         """Return the arguments of a read, including the table's name if it's needed."""
         if "TableName" in native:
             raise make_table_error()
@@ -278,7 +279,7 @@ class Flows(Engine):
     def without_ledger(self, item: Mapping[str, Any]) -> Entity:
         return without_ledger(self.ledger.terms, item)
 
-    def plain_item(self, item: Entity) -> Entity:
+    def make_plain_item(self, item: Entity) -> Entity:
         return plain_values(item) if self.has_typed_client else item
 
 
@@ -349,7 +350,7 @@ class TableAttempt:
         if "Item" in self.call.kwargs:  # put_item doesn't show which attributes are the key
             if not passes:
                 return None
-            key = yield from flows.ask_key(flows.plain_item(self.call.kwargs["Item"]))
+            key = yield from flows.ask_key(flows.make_plain_item(self.call.kwargs["Item"]))
         write = make_write(flows, self.write.message, key)
         if passes:
             write = write._replace(entry=self.write.entry.passing, other_messages=self.write.other_messages)
@@ -359,7 +360,7 @@ class TableAttempt:
         """Return the outcome, with its entity only if the caller's `ReturnValues` requests it."""
         kwargs = self.call.kwargs
         if "Item" in kwargs:
-            caller_item = self.flows.without_ledger(self.flows.plain_item(kwargs["Item"]))
+            caller_item = self.flows.without_ledger(self.flows.make_plain_item(kwargs["Item"]))
             outcome = judge_creation(outcome, caller_item, keys=MAX_KEY_ATTRIBUTES)
         return_values = kwargs.get("ReturnValues")
         if isinstance(outcome, Applied) and return_values != "ALL_NEW":

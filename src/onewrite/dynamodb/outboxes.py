@@ -160,7 +160,7 @@ class Outboxes:
 
     def _make_box(self, key: Key, item: Mapping[str, Any]) -> Box:
         fields = {name: normalize(item[name]) for name in (*OUTBOX, TOMBSTONE) if name in item}
-        return read_box(self.outbox.label, key, f"{self.outbox.name}/{origin(key)}", fields)
+        return read_box(self.outbox.label, key, f"{self.outbox.name}/{format_key(key)}", fields)
 
     def _build_address(self, key: Key) -> dict[str, Any]:
         return {**self.table, "Key": typed_values(key) if self.has_typed_client else dict(key)}
@@ -239,7 +239,7 @@ def _is_key_error(error: Exception) -> bool:
     )
 
 
-def origin(key: Key) -> str:
+def format_key(key: Key) -> str:
     """Return the item's key as part of a URI: each attribute with its type, in alphabetical order."""
     return "/".join([f"{_quote(name)}={_format_value(key[name])}" for name in sorted(key)])
 

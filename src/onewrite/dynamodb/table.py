@@ -107,9 +107,9 @@ class _Store:
         self._target = make_lean_client(table, table_name, is_async=self._is_async) if lean else self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         self._run = self._runs[typed]
-        self._in: Callable[[Mapping[str, Any]], dict[str, Any]] = convert_arguments if typed else dict  # for plain values
+        self._untype: Callable[..., dict[str, Any]] = convert_arguments if typed else dict  # returns plain values
 
-    def _in_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _untype_result(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap the caller's function so that the arguments it returns, directly or from an awaitable, have plain values."""
         return wrap_function(function) if self._flows.typed else function
 
@@ -128,17 +128,17 @@ class _Store:
     @noted
     def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
         """Prepare an `update_item` for `transact`."""
-        return prepare(self._flows, "updating", self._in(native), emit)
+        return prepare(self._flows, "updating", self._untype(native), emit)
 
     @noted
     def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
         """Prepare a `put_item` for `transact`."""
-        return prepare(self._flows, "putting", self._in(native), emit)
+        return prepare(self._flows, "putting", self._untype(native), emit)
 
     @noted
     def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
         """Prepare a `record` for `transact`."""
-        return prepare(self._flows, "recording", self._in(native), emit)
+        return prepare(self._flows, "recording", self._untype(native), emit)
 
     @property
     def outboxes(self) -> Outboxes:
@@ -164,12 +164,12 @@ class GuardedTable(_Store):
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """Update the item once per message. `Applied.entity` has the attributes that `ReturnValues` requests. `finishes` is the step that the write ends."""
-        return self._run(self._flows.write(message, self._in(native), emit=emit, finishes=finishes), self._target)
+        return self._run(self._flows.write(message, self._untype(native), emit=emit, finishes=finishes), self._target)
 
     @noted
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create the item. An existing item is never replaced: the outcome is then `Duplicate` or `Rejected`."""
-        return self._run(self._flows.write(message, self._in(native), build_put, emit=emit), self._target)
+        return self._run(self._flows.write(message, self._untype(native), build_put, emit=emit), self._target)
 
     @noted
     def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
@@ -177,14 +177,14 @@ class GuardedTable(_Store):
 
         With `ReturnValues="ALL_OLD"`, `Applied.entity` is the deleted item.
         """
-        return self._run(delete(self._flows, message, emit=emit, **self._in(native)), self._target)
+        return self._run(delete(self._flows, message, emit=emit, **self._untype(native)), self._target)
 
     @noted
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Record the message without changing your attributes. A missing item is created."""
-        return self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._in(native)), self._target)
+        return self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._untype(native)), self._target)
 
     @noted
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
@@ -193,7 +193,7 @@ class GuardedTable(_Store):
         `function` takes the fresh messages, and returns the arguments of the `update_item` with their effect, or only a `Key` to record
         them, and optionally `emit`. It's called again with fewer messages if some are duplicates, or if the write is too large.
         """
-        return self._run(fold(self._flows, messages, self._in_result(function)), self._target)
+        return self._run(fold(self._flows, messages, self._untype_result(function)), self._target)
 
     @noted
     def begin(
@@ -211,7 +211,7 @@ class GuardedTable(_Store):
         `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
         `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
         """
-        flow = begin(self._flows, message, name, self._in(native), lease=lease, safe_for=safe_for, after=after)
+        flow = begin(self._flows, message, name, self._untype(native), lease=lease, safe_for=safe_for, after=after)
         return self._run(flow, self._target)
 
     @noted
@@ -227,9 +227,8 @@ class GuardedTable(_Store):
         **native: Unpack[BeginArguments],
     ) -> Outcome:
         """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        flow = perform(
-            self._flows, message, name, effect, self._in(native), lease=lease, safe_for=safe_for, then=self._in_result(then)
-        )
+        then = self._untype_result(then)
+        flow = perform(self._flows, message, name, effect, self._untype(native), lease=lease, safe_for=safe_for, then=then)
         return self._run(flow, self._target)
 
     def release(self, step: Begun, *, sent: bool = True) -> None:
@@ -242,15 +241,15 @@ class GuardedTable(_Store):
         """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
         `Busy` with a time in the past: its message can be begun or written at once.
         """
-        return self._run(read_open_steps(self._flows, self._in(native)), self._target)
+        return self._run(read_open_steps(self._flows, self._untype(native)), self._target)
 
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
-        return self._run(read_outcome(self._flows, message, self._in(native)), self._target)
+        return self._run(read_outcome(self._flows, message, self._untype(native)), self._target)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """Return the entity without its ledger, or None."""
-        return self._run(self._flows.get_item(**self._in(native)), self._target)
+        return self._run(self._flows.get_item(**self._untype(native)), self._target)
 
 
 class AsyncGuardedTable(_Store):
@@ -280,7 +279,7 @@ class AsyncGuardedTable(_Store):
         them, and optionally `emit`. It's called again with fewer messages if some are duplicates, or if the write is too large.
         It can be asynchronous.
         """
-        flow = fold(self._flows, messages, self._in_result(function))
+        flow = fold(self._flows, messages, self._untype_result(function))
         return await cast("Awaitable[list[Outcome]]", self._run(flow, self._target))
 
     begin = awaited(GuardedTable.begin)

@@ -177,7 +177,7 @@ class _Action(TransactionWrite[TableAttempt]):
             return None
         if image is None:
             item = self.attempt.call.kwargs.get("Item")
-            key = self.write.key if item is None else (yield from self.flows.ask_key(self.flows.plain_item(item)))
+            key = self.write.key if item is None else (yield from self.flows.ask_key(self.flows.make_plain_item(item)))
             image = self.flows.read_image((yield from self.flows.look(self.flows.convert(key))))
         return (yield from pass_over(self.attempt, image))
 
@@ -285,7 +285,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
         return Findings(
             outcomes,
             passes=bool(hidden_actions) or has_expired,
-            waits=bool(hidden_actions) or (has_expired and round_number > 0),
+            waits=bool(hidden_actions) or (has_expired and round_number > 0),  # one retry is immediate
             failure=next(iter(failures), None),
             is_undecided=is_token_found and all(action in hidden_actions for action in other_actions),
             images={action.place: image for action, image in images if image.exists},

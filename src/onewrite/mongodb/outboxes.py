@@ -134,7 +134,7 @@ class Outboxes:
         with suppress(Exception):  # keep the key if the caller's options can't decode it
             caller_key = _recode(key, self._codec, self._caller_codec)
         fields = {name: _make_neutral(document[name]) for name in (*OUTBOX, TOMBSTONE) if name in document}
-        box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{origin(key, self._codec)}", fields)
+        box = read_box(self.outbox.label, {"_id": key}, f"{self.outbox.name}/{format_key(key, self._codec)}", fields)
         return replace(box, caller_entity={"_id": caller_key})
 
 
@@ -236,7 +236,7 @@ LENIENT_CODEC: CodecOptions[Any] = STORED_CODEC.with_options(unicode_decode_erro
 _PLAIN_CODEC: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
 
 
-def origin(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
+def format_key(key: object, codec: CodecOptions[Any] = UUIDS) -> str:
     """Return the document's `_id` and its type as part of a URI. `codec` has the client's options, on which the result doesn't depend."""
     match key:
         case str() if not isinstance(key, Code):
@@ -263,7 +263,7 @@ def _parse_document(text: str) -> object:
     return json_util.loads(unquote(text), json_options=options)
 
 
-# The functions that parse the result of `origin`, by type.
+# The functions that parse the result of `format_key`, by type.
 _PARSERS: dict[str, Callable[[str], object]] = {"S": unquote, "N": int, "O": ObjectId, "J": _parse_document}
 
 

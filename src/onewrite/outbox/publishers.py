@@ -38,7 +38,7 @@ def to_sqs(client: Any, queue_url: str, *, largest: int = MAX_REQUEST_BYTES) -> 
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
         entries = [
-            {"Id": str(n), "MessageBody": event.cloudevent(), **_order_fields(event, queue_url)}
+            {"Id": str(n), "MessageBody": event.cloudevent(), **_make_fifo_fields(event, queue_url)}
             for n, event in enumerate(events)
         ]
         return Call("send_message_batch", (), {"QueueUrl": queue_url, "Entries": entries})
@@ -57,7 +57,7 @@ def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> 
         for n, event in enumerate(events):
             attributes = {"type": {"DataType": "String", "StringValue": event.type}}
             entry = {"Id": str(n), "Message": event.cloudevent(), "MessageAttributes": attributes}
-            entries.append({**entry, **_order_fields(event, topic_arn)})
+            entries.append({**entry, **_make_fifo_fields(event, topic_arn)})
         return Call("publish_batch", (), {"TopicArn": topic_arn, "PublishBatchRequestEntries": entries})
 
     return Publisher(client, topic_arn, "publish_batch", compile_request, _read_failures_by_id, largest=largest)
@@ -132,7 +132,7 @@ class Publisher:
         return refused_events
 
 
-def _order_fields(event: Outgoing, address: str) -> dict[str, str]:
+def _make_fifo_fields(event: Outgoing, address: str) -> dict[str, str]:
     """Return the fields of an entry that a FIFO queue or topic needs, or none for other addresses."""
     if not address.endswith(".fifo"):
         return {}

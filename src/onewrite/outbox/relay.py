@@ -54,7 +54,7 @@ class EmittingStore(Protocol):
 class _RelayFlows(FollowedPasses):
     """The flows of both classes, which execute and wake them differently."""
 
-    def _entity_named_by(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
+    def _find_entity(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
         """Return the entity with this key, filter, or source."""
         if source is None:
             return self._boxes.entity(filter, key)
@@ -75,7 +75,7 @@ class _RelayFlows(FollowedPasses):
             if report is not None:
                 report_pass(report, on_pass)
             failures = 0 if report is None or report.error is None else failures + 1
-            yield Wait(pause(failures, poll, random_share()))
+            yield Wait(compute_pause(failures, poll, random_share()))
 
 
 class Relay(_RelayFlows):
@@ -113,7 +113,7 @@ class Relay(_RelayFlows):
 
         Pass the entity's key, its filter, or the source of its events.
         """
-        return self._run(self._skip(self._entity_named_by(filter, Key, source), id))
+        return self._run(self._skip(self._find_entity(filter, Key, source), id))
 
     def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
         """After a restore from a backup, number the entity's events from 1 again, under a new source.
@@ -121,7 +121,7 @@ class Relay(_RelayFlows):
         Return the new source, or None if the entity never emitted an event. Pass the entity's key, its filter, or the current source of its
         events. With the current source, a repeated call is refused.
         """
-        return self._run(self._restart(self._entity_named_by(filter, Key, source), random_name(), source))
+        return self._run(self._restart(self._find_entity(filter, Key, source), random_name(), source))
 
     def look(self, source: str) -> OutboxState | None:
         """Return the outbox of the entity whose events have or had this source, or None if it never emitted one."""
@@ -275,10 +275,10 @@ def _make_pass(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: time
     """Ring the items of stream records, or sweep for any other event. Return the report, or an awaitable of it for an `AsyncRelay`."""
     if "Records" not in event:
         return relay.sweep(within=within)
-    return relay.ring(changed_keys(event["Records"]), within=within)
+    return relay.ring(list_changed_keys(event["Records"]), within=within)
 
 
-def changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def list_changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the distinct typed keys of the items that can have pending events.
 
     An item whose image has no events is left out, because later events have their own record.
@@ -329,7 +329,7 @@ def report_pass(report: SweepReport, on_pass: OnPass | None) -> None:
         log(ERROR, "Relay: on_pass raised %r. The relay continues, but its metrics are incomplete", error)
 
 
-def pause(failures: int, poll: float, share: float) -> float:
+def compute_pause(failures: int, poll: float, share: float) -> float:
     """Return the seconds before the next pass. They double with each failure in a row. `share` spreads the passes of several relays."""
     shortest = max(poll, _MIN_PAUSE) if failures else poll
     longest = min(shortest * (1 << min(failures, _MAX_DOUBLINGS)), max(poll, _MAX_PAUSE))
