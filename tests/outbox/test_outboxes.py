@@ -293,10 +293,11 @@ def test_lost_token_is_removed_and_other_failures_raise() -> None:
             with pytest.raises(StopIteration):
                 following.throw(lost)
         assert tokens.token is None
-    following = _following(_follower(), tokens)
-    next(following)
-    with pytest.raises(ConnectionError):
-        _sweeps(following, following.throw(ConnectionError()))  # as no stream tells of anything
+    for failure in (ConnectionError(), lost):  # without a token, reopening would fail at once, again and again
+        following = _following(_follower(), tokens)
+        next(following)
+        with pytest.raises(type(failure)):
+            _sweeps(following, following.throw(failure))  # as no stream tells of anything
 
 
 def test_failed_sweep_is_repeated_with_the_next_stream() -> None:

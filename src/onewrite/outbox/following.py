@@ -127,7 +127,8 @@ class FollowedPasses(Passes):
         if failure is None:
             return
         code = getattr(failure, "code", None)
-        if code in _LOST_CODES or (code in _UNREADABLE_CODES and token is not None and not is_open):
+        can_reopen = is_open or token is not None  # otherwise, the server would refuse the same request again at once
+        if can_reopen and (code in _LOST_CODES or (code in _UNREADABLE_CODES and not is_open)):
             text = "Relay: the change stream can't resume from the saved token. Reopening it from now on; a sweep will publish missed events: %s"
             log(WARNING, text, failure)
             tokens.save(None)
