@@ -414,7 +414,8 @@ def add_labels(write: Write, draft: Draft) -> None:
     """Add the condition that the stored labels match this store's configuration."""
     for label in write.entry.terms.labels:
         attribute = locate_slot(label.slot)
-        name, accepted = draft.name(attribute), [draft.constant(text) for text in label.accepts]
+        name = draft.name(attribute)
+        accepted = [draft.constant(text) for text in label.accepts]
         draft.ask(f"({' OR '.join([f'attribute_not_exists({name})', *[f'{name}={text}' for text in accepted]])})")
         if not isinstance(write.step, Withdraws):
             # A store writes the first of its accepted labels.

@@ -66,7 +66,8 @@ def read_update(text: str) -> Update:
     clauses: dict[str, str] = {}
     for n, next_start in zip(starts, [*starts[1:], None], strict=True):
         word, _, begin = lexemes[n]
-        clause, end = word.upper(), len(text) if next_start is None else lexemes[next_start][1]
+        clause = word.upper()
+        end = len(text) if next_start is None else lexemes[next_start][1]
         members = text[begin:end].strip()
         if clause in clauses:
             raise InvalidUpdate(

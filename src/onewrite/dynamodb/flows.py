@@ -227,10 +227,10 @@ class Flows(Engine):
     def raise_failure(self, error: ClientError, write: Write, call: Call, image: Image) -> NoReturn:
         """Raise the error, or an explanation if the item would be too large."""
         if _is_too_large(error):
-            raise self.too_large(call, write.emission, image) from error
+            raise self.make_too_large_error(call, write.emission, image) from error
         raise error
 
-    def too_large(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
+    def make_too_large_error(self, call: Call, adds: Emission | None, image: Image) -> EntityTooLarge:
         """Return the error for an item that would be too large. `adds` contains the events that the write would have added."""
         is_put = "Item" in call.kwargs  # the item already contains the events
         item: Mapping[str, Any] = self.make_plain_item(call.kwargs["Item"]) if is_put else image.fields

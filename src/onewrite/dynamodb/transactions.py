@@ -137,7 +137,7 @@ class Prepared(PreparedWrite[Flows]):
     def make_attempt(self, write: Write) -> TableAttempt:
         """Return the write with these parts, ready to be sent on its own."""
         attempt = TableAttempt(self.store, write, self.native, build_put if self.creates else build_update)
-        if not (self.creates or attempt.call.kwargs["UpdateExpression"]):
+        if not (self.creates or attempt.call.kwargs["UpdateExpression"]):  # every ledger would have added a mark
             raise InvalidUpdate("A store without a ledger can't record a message. Give the write an UpdateExpression.")
         return attempt
 
@@ -336,7 +336,7 @@ def _judge_reason(reason: _Reason, error: ClientError) -> Flow[tuple[Image, Outc
         return image, outcome
     if not is_too_large_text(reason.text):
         return image, error
-    failure = action.flows.too_large(action.attempt.call, action.write.emission, image)
+    failure = action.flows.make_too_large_error(action.attempt.call, action.write.emission, image)
     failure.__cause__ = error
     return image, failure
 

@@ -394,7 +394,7 @@ class Flows(Engine):
         """Whether an insert was refused for its size. The server's error code, 2, doesn't show that: it means any bad value."""
         return self.measure_size(document) > MAX_DOCUMENT_BYTES
 
-    def too_large(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
+    def make_too_large_error(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
         """Return the error for a document that would be too large. `adds` contains the events that the write would have added."""
         # A missing document has no bytes, whereas an empty one has five.
         total, caller = [self.measure_size(fields) if fields else 0 for fields in (document, self.without_ledger(document))]
@@ -513,7 +513,7 @@ class CollectionAttempt(NamedTuple):
         if image is None or (is_large and native.get("projection") is not None):
             image = flows.read_image((yield from flows.look(write.key, native)))
         if is_large:
-            raise flows.too_large(image.fields, write.emission) from error
+            raise flows.make_too_large_error(image.fields, write.emission) from error
         # If the ledger or the outbox is broken, these raise an error that explains the failure.
         write.entry.judge(Message("unknown"), image.ledger)
         check_emits(write, image)
@@ -584,7 +584,7 @@ class InsertAttempt(NamedTuple):
             if not is_entity_taken(failure, key):  # a different index, a validator, or the size
                 check_refusal(failure)
                 if flows.is_too_large(self.new_document):
-                    raise flows.too_large(self.new_document) from failure
+                    raise flows.make_too_large_error(self.new_document) from failure
                 raise failure
             yield from flows.wait_for_majority(key, native)
             # A majority now has the document that refused the insert, so a second read decides. Without a document, `retry` inserts again.

@@ -80,7 +80,7 @@ class Outboxes:
         query = self._match_read_box(box, count - 1)
         counts = {OUTBOX.sent_count: box.base + count, OUTBOX.incarnation: box.life}
         if count == len(box.events):
-            query["$and"] = [{OUTBOX.events: {"$size": count}}]
+            query[OUTBOX.events] = {"$size": count}
             if box.tombstone is None:
                 query[TOMBSTONE] = {"$exists": False}
                 update: Any = {"$set": counts, "$unset": {OUTBOX.events: "", OUTBOX.due: ""}}

@@ -234,7 +234,7 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         if isinstance(attempt, InsertAttempt):
             if not self.flows.is_too_large(attempt.new_document):
                 return error
-            failure = self.flows.too_large(attempt.new_document)
+            failure = self.flows.make_too_large_error(attempt.new_document)
             failure.__cause__ = error
             return failure
         try:
@@ -279,7 +279,8 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         return Flows(collection, None, clock, (), "majority", is_async=self.store.is_async)
 
     def attempt_inbox(self, write: Write, expires: float) -> InsertAttempt:
-        ttl_attribute, (key,) = cast("Inbox", self.inbox).ttl_attribute, write.key.values()
+        ttl_attribute = cast("Inbox", self.inbox).ttl_attribute
+        (key,) = write.key.values()
         write = write._replace(key={"_id": key})
         document = {"_id": key, ttl_attribute: datetime.fromtimestamp(expires, UTC), TOKEN: write.token}
         return InsertAttempt(cast("Flows", self.inbox_store), write, document, document, {})
