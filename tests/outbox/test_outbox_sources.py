@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds
 from onewrite.dynamodb.outboxes import Outboxes as TableOutboxes
-from onewrite.dynamodb.outboxes import origin as origin_of_key
+from onewrite.dynamodb.outboxes import format_key as format_item_key
 from onewrite.dynamodb.values import typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
-from onewrite.mongodb.outboxes import origin as origin_of_id
+from onewrite.mongodb.outboxes import format_key as format_document_key
 from onewrite.outbox import OutboxState, Relay
 
 OUTBOX = Outbox("shop/orders")
@@ -40,13 +40,13 @@ values = st.one_of(
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(min_size=1), values, min_size=1, max_size=2), st.sampled_from(["", "/0123456789abcdef"]))
 def test_item_key_is_read_from_its_source(key: dict[str, Any], incarnation: str) -> None:
-    found = ITEMS.read_source(f"shop/orders/{origin_of_key(key)}{incarnation}")
+    found = ITEMS.read_source(f"shop/orders/{format_item_key(key)}{incarnation}")
     assert found == {name: Decimal(value) if isinstance(value, int | Decimal) else value for name, value in key.items()}
 
 
 @pytest.mark.parametrize("number", ["1E+125", "-1E+40", "9." + 37 * "9" + "E+125", "1E-130"])
 def test_key_with_a_large_number_can_be_sent(number: str) -> None:
-    found = ITEMS.read_source(f"shop/orders/{origin_of_key({'id': Decimal(number)})}/0123456789abcdef")
+    found = ITEMS.read_source(f"shop/orders/{format_item_key({'id': Decimal(number)})}/0123456789abcdef")
     assert Decimal(typed_values(found)["id"]["N"]) == Decimal(number)
 
 
@@ -56,7 +56,7 @@ def test_key_with_a_large_number_can_be_sent(number: str) -> None:
 @pytest.mark.parametrize("incarnation", ["", "/0123456789abcdef"])
 def test_document_id_is_read_from_its_source(collection: Any, _id: Any, incarnation: str) -> None:
     boxes = CollectionOutboxes(collection, ("_id",), OUTBOX)
-    assert boxes.read_source(f"shop/orders/{origin_of_id(_id)}{incarnation}") == {"_id": _id}
+    assert boxes.read_source(f"shop/orders/{format_document_key(_id)}{incarnation}") == {"_id": _id}
 
 
 NO_KEY = ["", "shop/orders/", "shop/orders/0123456789abcdef", "_id=S:o"]
