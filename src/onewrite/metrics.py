@@ -92,6 +92,7 @@ def make_emf_writer(
     dimension = {} if name is None else {"FunctionName": name}
 
     def put(metrics: Mapping[str, tuple[float, str]]) -> None:
+        """Write one line. The dimension and the metrics are its top-level fields, as the format demands."""
         units = [{"Name": metric, "Unit": unit} for metric, (_, unit) in metrics.items()]
         directive = {"Namespace": namespace, "Dimensions": [[*dimension]], "Metrics": units}
         metadata = {"Timestamp": int(now() * 1000), "CloudWatchMetrics": [directive]}

@@ -89,27 +89,27 @@ def with_unreturned(
     return tuple(ends)
 
 
-def check_return(value: object, _messages: object = None) -> tuple[tuple[Answer, ...]]:
+def read_return(value: object, _messages: object = None) -> tuple[tuple[Answer, ...]]:
     """Return the outcomes that the function returned for one message. Raise WrongReturn for any other value.
 
     None and an empty sequence settle the record if every guarded write for its message was settled. The messages are unused here, but
-    `check_group_return` needs them.
+    `read_group_return` needs them.
     """
     if value is None:
         return ((),)
     if isinstance(value, _ANSWERS):
-        return ((_check_answer(value),),)
+        return ((_require_valid_answer(value),),)
     kind = f"a {type(value).__name__}"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
-        raise _refuse_return(kind, value)
+        raise _make_wrong_return(kind, value)
     answers = tuple(cast("Sequence[object]", value))
     wrong_values = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
     if wrong_values:
-        raise _refuse_return(f"{kind} with a {type(wrong_values[0]).__name__}", *wrong_values)
-    return (tuple(map(_check_answer, answers)),)
+        raise _make_wrong_return(f"{kind} with a {type(wrong_values[0]).__name__}", *wrong_values)
+    return (tuple(map(_require_valid_answer, answers)),)
 
 
-def _check_answer(answer: Any) -> Answer:
+def _require_valid_answer(answer: Any) -> Answer:
     """Return the outcome, or raise WrongReturn unless its fields have usable types.
 
     A function can construct an outcome by hand, and a bad field would later fail the whole batch.
@@ -129,7 +129,7 @@ def _check_answer(answer: Any) -> Answer:
     )
 
 
-def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
+def read_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
     """Return the outcomes that the function returned for each message of a group. Raise WrongReturn for any other value.
 
     None settles the records if every guarded write was settled.
@@ -138,7 +138,7 @@ def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tupl
         return ((),) * len(messages)
     if isinstance(value, _ANSWERS):
         raise WrongReturn(f"The function returned a {type(value).__name__}. {_GROUP_REMEDY}.")
-    [answers] = check_return(value)
+    [answers] = read_return(value)
     if len(answers) != len(messages):
         raise WrongReturn(f"The function returned {len(answers)} outcomes for {len(messages)} messages. {_GROUP_REMEDY}.")
     all_names = {(message.source, message.id) for message in messages}
@@ -150,7 +150,7 @@ def check_group_return(value: object, messages: Sequence[Message]) -> tuple[tupl
     return tuple((answer,) for answer in answers)
 
 
-def _refuse_return(kind: str, *values: object) -> WrongReturn:
+def _make_wrong_return(kind: str, *values: object) -> WrongReturn:
     """Return the error for these returned values. Close those that are coroutines, so that Python doesn't warn about them."""
     for value in values:
         close_coroutine(value)

@@ -22,10 +22,10 @@ from onewrite.batch.function import (
     R,
     ReturnValue,
     WrongReturn,
-    check_group_return,
-    check_return,
     close_coroutine,
     is_async,
+    read_group_return,
+    read_return,
     shorten_name,
     with_unreturned,
 )
@@ -154,7 +154,7 @@ class Handler(Generic[R]):
         self.each, self.source = each, source
         self._identity = identity
         self._group_by = group_by
-        self._check_return = check_return if group_by is None else check_group_return
+        self._read_return = read_return if group_by is None else read_group_return
         self._max_workers = max_workers
         self._margin = margin
         self._raise_when_all_fail = raise_when_all_fail
@@ -340,6 +340,7 @@ class Handler(Generic[R]):
         units: list[Unit] = []
 
         def steps(number: int) -> _Steps:
+            """Return the steps of a record, or from `count` on, of a unit."""
             if number >= count:
                 return self._steps([units[number - count].turns], deadline, in_order=in_order)
             # A retry reads the messages again, because the function can change them.
@@ -506,7 +507,7 @@ class Handler(Generic[R]):
                 try:
                     with FunctionCall(messages) as call:
                         # Pass a new list: the function owns it and can change it.
-                        end = self._check_return(self.each(messages[0] if is_single else [*messages]), messages)
+                        end = self._read_return(self.each(messages[0] if is_single else [*messages]), messages)
                         if call.guarded_calls:
                             end = with_unreturned(end, messages, call)
                 except Exception as error:
@@ -524,7 +525,7 @@ class Handler(Generic[R]):
                 try:
                     with FunctionCall(messages) as call:
                         value: Any = self.each(messages[0] if is_single else [*messages])
-                        end = self._check_return(await value if inspect.isawaitable(value) else value, messages)
+                        end = self._read_return(await value if inspect.isawaitable(value) else value, messages)
                         if call.guarded_calls:
                             end = with_unreturned(end, messages, call)
                 except BaseException as error:

@@ -60,11 +60,11 @@ class Source:
             )
         plain: object = dump(by_alias=True, exclude_unset=True) if callable(dump) else event
         if plain == [] or not isinstance(plain, Mapping | list):
-            raise self._refusal("is an empty list" if plain == [] else f"is a {type(plain).__name__}")
+            raise self._make_refusal("is an empty list" if plain == [] else f"is a {type(plain).__name__}")
         batch = cast("Mapping[str, Any] | list[Any]", plain)
         in_lanes = self.records(batch)
         if in_lanes is None:
-            raise self._refusal("has no records of this source")
+            raise self._make_refusal("has no records of this source")
         if "window" in batch:
             raise ConfigurationError(
                 "This event is from a tumbling window. Lambda keeps the window's state outside the database, so a batch "
@@ -80,7 +80,7 @@ class Source:
             is_origin_valid = isinstance(origin, str) and origin in self.origins
             # A test's event can omit the source. A list could then be of any source.
             if not is_origin_valid and (origin is not None or isinstance(batch, list)):
-                raise self._refusal(f"has a record of {origin!r}")
+                raise self._make_refusal(f"has a record of {origin!r}")
             records.append(record)
             lanes.append(lane)
         return records, lanes
@@ -102,7 +102,7 @@ class Source:
             identifiers = identifiers[:1] + [identifier for identifier in identifiers[1:] if identifier]
         return {"batchItemFailures": [{"itemIdentifier": _format_identifier(identifier)} for identifier in identifiers]}
 
-    def _refusal(self, reason: str) -> ConfigurationError:
+    def _make_refusal(self, reason: str) -> ConfigurationError:
         """Return the error for an event that isn't a batch of this source."""
         return ConfigurationError(
             f"This event isn't a batch of {self.name}: it {reason}. Nothing was processed. Use the decorator of the "

@@ -134,7 +134,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def store_id(self) -> object:
-        """Equal for stores of the same table or collection, and different for all others."""
+        """A value that is equal for stores of the same table or collection, and different for all others."""
 
     @abstractmethod
     def canonical(self, key: Any, /) -> Hashable:

@@ -30,7 +30,7 @@ class SilentClient:
         return SilentClient(self._replies, is_async=self._is_async, path=f"{self._path}.{name}".lstrip("."))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Reply to a request that only prepares the verb's own. Raise `_FirstRequest` with the arguments of the verb's own."""
+        """Return the reply to a request that only prepares the verb's own. For the verb's own, raise `_FirstRequest` with its arguments."""
         if self._path in self._replies:
             return self._reply() if self._is_async else self._replies[self._path]
         # pymongo's methods take these arguments by position.

@@ -107,7 +107,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
-    """Judge each message as if the earlier fresh ones were already written."""
+    """Return the plan for these messages. Each is judged as if the earlier fresh ones were already written."""
     ledger = _LedgerAhead(fold_refusal.image.ledger)
     fresh: list[Member] = []
     outcomes: dict[int, Outcome] = {}
@@ -186,6 +186,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
     """Send the write of several messages. Return the refusal if the plan no longer fits the entity."""
 
     def judge_refusal(write: Write, image: Image) -> Refusal | StepPart | None:
+        """Return the refusal if the plan no longer fits, or else how `settle` continues."""
         refusal = Refusal(write, image)
         new_plan = make_plan(plan.moved, refusal)
         if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):

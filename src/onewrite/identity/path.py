@@ -105,8 +105,8 @@ class _Lookup:
 
         return cls(subject, walk)
 
-    def text(self, record: Record) -> str:
-        """Return a string as it is, and an integer in decimal digits: 7 and "7" are the same key."""
+    def read_text(self, record: Record) -> str:
+        """Return a string as it is, or an integer in decimal digits: 7 and "7" are the same key. Raise for any other value."""
         value = self.find(record)
         if isinstance(value, str) and value:
             return str.__str__(value)
@@ -117,12 +117,12 @@ class _Lookup:
             record, f"{self.subject}: expected a non-empty string or an integer, got {_describe_type(value)}."
         )
 
-    def position(self, record: Record) -> int | str:
-        """Return a sequence: an int, or a non-empty string."""
+    def read_sequence(self, record: Record) -> int | str:
+        """Return an int or a non-empty string. Raise for any other value."""
         value = self.find(record)
         return value if type(value) is int else require_text(record, self.subject, value)
 
-    def whole_number(self, record: Record) -> int:
+    def read_whole_number(self, record: Record) -> int:
         """Return an int, also from a string of digits. Raise for any other value."""
         value = self.find(record)
         if type(value) is int:
@@ -147,23 +147,23 @@ def _make_key_reader(name: str, field: object) -> Callable[[Record], str]:
             f" Pass {name}={field.path!r}."
         )
     if not isinstance(field, list | tuple):
-        return _Lookup.make(name, field).text
+        return _Lookup.make(name, field).read_text
     fields = cast("Sequence[object]", field)
     if not fields:
         raise ConfigurationError(f"{name}={field!r}: the list is empty. {_REMEDY}")
     lookups = [_Lookup.make(f"{name}[{index}]", member) for index, member in enumerate(fields)]
-    return lambda record: join_texts(*[lookup.text(record) for lookup in lookups])
+    return lambda record: join_texts(*[lookup.read_text(record) for lookup in lookups])
 
 
 def _make_sequence_reader(field: object) -> Callable[[Record], int | str]:
     """Return the function that reads the sequence of a record."""
     if isinstance(field, WholeNumber):
-        return _Lookup.make("sequence", field.path).whole_number
+        return _Lookup.make("sequence", field.path).read_whole_number
     if isinstance(field, list | tuple):
         raise ConfigurationError(
             f"sequence={field!r}: expected one field, got a list. Pass the path of one number or string, for example 'version'."
         )
-    return _Lookup.make("sequence", field).position
+    return _Lookup.make("sequence", field).read_sequence
 
 
 def json_body(

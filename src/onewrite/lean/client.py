@@ -144,7 +144,7 @@ class ClientCheck:
     def __init__(self, service: Service, client: Any) -> None:
         self._service, self.client = service, client
         self._reasons: set[str] = set()
-        self._view = self._check_client()
+        self._view = self._inspect_client()
 
     def must_use_client(self) -> bool:
         """Whether the client must send the next request. Check it again if something has changed."""
@@ -153,10 +153,10 @@ class ClientCheck:
             map(is_, view.fingerprint, read_fingerprint(self.client))
         )
         if not is_current:
-            view = self._view = self._check_client()
+            view = self._view = self._inspect_client()
         return view.must_use_client or any(stub.enabled for stub in view.stand_ins)
 
-    def _check_client(self) -> _View:
+    def _inspect_client(self) -> _View:
         """Return the present state of the client. Log each new reason why the client must send the requests."""
         service, client = self._service, self.client
         registrations, fingerprint = read_registrations(client), read_fingerprint(client)

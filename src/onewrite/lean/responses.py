@@ -27,7 +27,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=_encode_base64).encode
 
 
 def as_json(arguments: Mapping[str, Any]) -> bytes:
-    """Return the arguments unchanged, except for binary values."""
+    """Return the arguments as JSON. Binary values become base64, and all others must be JSON already."""
     return _encode(arguments).encode()
 
 

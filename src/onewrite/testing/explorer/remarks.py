@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.batch.function import WrongReturn, check_return
+from onewrite.batch.function import WrongReturn, read_return
 from onewrite.core.label import OUTBOX, is_ours
 from onewrite.message import Message
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Outcome, Rejected, Stale
@@ -189,7 +189,7 @@ def _on_return(subject: Subject, results: PartResults) -> Iterator[Remark]:
     for part, result in results.items():
         if isinstance(messages[part], Message) and any(isinstance(outcome, Outcome) for outcome in result.outcomes):
             try:
-                check_return(result.returned)
+                read_return(result.returned)
             except WrongReturn:
                 text = (
                     f"For {_name(subject, part)} the handler returns a {type(result.returned).__name__}, which counts as done here. "
