@@ -456,6 +456,7 @@ class Handler(Generic[R]):
                 if in_order and state.has_failed:
                     break
             has_failed = False
+            # Each record of the unit once. Most units have a single turn.
             for state in (unit[0][0],) if len(unit) == 1 else dict.fromkeys([turn[0] for turn in unit]):
                 if state.refusal is not None and self._on_outcome is not None:
                     self._call_hook(None, state.refusal, state.seconds)
