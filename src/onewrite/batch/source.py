@@ -111,7 +111,7 @@ class Source:
 
 
 def _format_identifier(identifier: Identifier) -> object:
-    """Return a record's name as the response has it."""
+    """Return a record's name as the response has it: a string, or for Kafka an object of the partition and the offset."""
     if isinstance(identifier, str):
         return identifier
     partition, offset = identifier

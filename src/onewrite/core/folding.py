@@ -202,7 +202,7 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
     if isinstance(verdict, Landed) and refusal is not None:
         shown = settled.attempt.show(Applied(attempt.write.message, verdict.entity))
         return verdict._replace(entity=shown.entity)
-    return verdict or cast("Refusal", refusal)
+    return cast("Refusal", refusal) if verdict is None else verdict  # None: the caller's own condition refused the write
 
 
 # --- the fold ----------------------------------------------------------------------------------------------------------

@@ -105,6 +105,7 @@ class Box:
 
     @property
     def base(self) -> int:
+        """The number of events that were sent before the pending ones."""
         return self.sent_count or 0
 
     @property

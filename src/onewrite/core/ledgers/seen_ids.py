@@ -75,7 +75,7 @@ class SeenIds(_IdLedger):
         check_name(self.name)
         object.__setattr__(self, "attribute", make_label_name(self.name))
         object.__setattr__(self, "terms", make_terms(self))
-        span = self.retention or MAX_SQS_RETENTION
+        span = self.retention or MAX_SQS_RETENTION  # a ledger that never forgets doesn't use its window
         object.__setattr__(self, "_window", make_window(span, span / _SKEW_SHARE))
         object.__setattr__(self, "_present", Present())
 
