@@ -362,7 +362,7 @@ def choose_ledger(ledger: EntityLedger) -> Ledger:
 
 
 def list_read_fields(
-    image: EntityImage, family: Iterable[EntityLedger], slots: Iterable[Slot] = (), fields: Iterable[str] = ()
+    image: EntityImage, family: Iterable[EntityLedger], slots: Iterable[Slot], fields: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """Return the fields that must be unchanged for a repair that reads these ledgers and changes these slots and fields.
 
