@@ -311,6 +311,11 @@ def test_function_must_be_mapped_to_the_named_queue(queue: Any, feeds: Any, expe
     assert state("mapping", Facts(queue=queue, function=FUNCTION, feeds=feeds)) == expected
 
 
+def test_function_reads_nothing_from_a_disabled_mapping() -> None:
+    facts = Facts(queue=QUEUE, function=FUNCTION, feeds=(replace(OTHER, enabled=False),))
+    assert "but from no queue or stream" in checked("mapping", facts).text
+
+
 @pytest.mark.parametrize(
     ("expiry", "ttl", "dead", "expected"),
     [

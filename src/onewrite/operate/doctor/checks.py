@@ -220,7 +220,7 @@ def check_mapping(facts: Facts) -> Findings:
     if queue is None:
         return f"{function.name} reads from {', '.join([feed.source for feed in feeds if feed.enabled]) or 'no source'}."
     if all(feed.source != queue.arn for feed in feeds):
-        sources = ", ".join([feed.source for feed in feeds])
+        sources = ", ".join([feed.source for feed in feeds if feed.enabled])
         yield DoctorFinding(
             "error",
             f"{function.name} doesn't read from {queue.name}, but {f'from {sources}' if sources else 'from no queue or stream'}.",
@@ -259,7 +259,7 @@ def check_tombstone_retention(facts: Facts) -> Findings:
 
 def check_tombstone_ttl(facts: Facts) -> Findings:
     """Check that the database removes tombstones."""
-    expiry = require(facts.expiry, _GIVER)
+    expiry = require(facts.expiry, _STORE_OPTIONS)
     attributes = {store.tombstones.ttl_attribute for store in _find_local_stores(facts) if store.tombstones is not None}
     dead = [entity for entity in facts.entities if TOMBSTONE in entity.fields]
     if not attributes and not dead:
@@ -288,7 +288,7 @@ def check_outbox_index(facts: Facts) -> Findings:
     """Check that a relay finds pending events without reading everything."""
     boxes = [store.outbox for store in _find_local_stores(facts) if store.outbox]
     if facts.collection is not None:
-        keys = require(facts.index_keys, _GIVER)
+        keys = require(facts.index_keys, _STORE_OPTIONS)
         if not boxes and not any(OUTBOX.label in entity.fields for entity in facts.entities):
             raise NotCheckedError("The module has no store with an outbox, and the sample has no outbox.")
         if all(key[:1] != (OUTBOX.due,) for key in keys):
@@ -300,7 +300,7 @@ def check_outbox_index(facts: Facts) -> Findings:
                 "the indexes, the module, the sample",
             )
         return f"{facts.collection} has an index on {OUTBOX.due}."
-    table = require(facts.table, _GIVER)
+    table = require(facts.table, _STORE_OPTIONS)
     names = {box.index for box in boxes if box.index is not None}
     if not names:
         raise NotCheckedError("The module has no store whose Outbox names an index.")
@@ -453,7 +453,7 @@ def check_validator(facts: Facts) -> Findings:
     return f"No validator of {facts.collection} refuses fields that begin with ow_."
 
 
-_GIVER = "--table or --collection"
+_STORE_OPTIONS = "--table or --collection"
 _MAX_NAMES = 3  # entities that a finding names
 
 
@@ -462,7 +462,7 @@ def check_indexes(facts: Facts) -> Findings:
     table = require(facts.table, "--table")
     if not table.indexes:
         return "The table has no secondary index."
-    sample = require(facts.sample, _GIVER)
+    sample = require(facts.sample, _STORE_OPTIONS)
     guarded_entities = [entity for entity in sample.entities if _list_labels(entity)]
     if not guarded_entities and all(store.ledger is None for store in _find_local_stores(facts)):
         raise NotCheckedError("No sampled entity has a ledger, so it is unknown whether indexes copy ledgers.")
@@ -505,8 +505,8 @@ def check_entity_ttl(facts: Facts) -> Findings:
     In any setup, an old entity can be about to expire. So the entity that expires last counts: if even that one expires too
     early, a new one does too.
     """
-    require(facts.expiry, _GIVER)
-    sample, lifetime = require(facts.sample, _GIVER), find_message_life(facts)
+    require(facts.expiry, _STORE_OPTIONS)
+    sample, lifetime = require(facts.sample, _STORE_OPTIONS), find_message_life(facts)
     lifetimes = [
         (sample.expires[entity.name] - sample.now, entity)
         for entity in sample.entities
@@ -530,7 +530,7 @@ def check_entity_ttl(facts: Facts) -> Findings:
 
 def check_erased_ledgers(facts: Facts) -> Findings:
     """Check that no entity of a guarded kind has lost its ledger."""
-    sample = require(facts.sample, _GIVER)
+    sample = require(facts.sample, _STORE_OPTIONS)
     guarded_entities = [entity for entity in sample.entities if _list_labels(entity)]
     if not guarded_entities:
         raise NotCheckedError("No sampled entity has a ledger.")
