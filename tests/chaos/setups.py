@@ -214,8 +214,8 @@ class _MongoSetup(Setup):
 class _Impatient(Mongod):
     """A server that aborts the open transaction of a dead worker after some seconds, not after a minute."""
 
-    def _command(self, folder: Path) -> list[str]:
-        return [*super()._command(folder), "--setParameter", "transactionLifetimeLimitSeconds=3"]
+    def _make_command(self, folder: Path) -> list[str]:
+        return [*super()._make_command(folder), "--setParameter", "transactionLifetimeLimitSeconds=3"]
 
 
 class _ImpatientMember(_Impatient, Member):

@@ -17,7 +17,7 @@ import boto3
 import pytest
 
 from onewrite.testing.servers.engines import REGION
-from onewrite.testing.servers.process import free_port
+from onewrite.testing.servers.process import find_free_port
 from order_history import OrderHistory, create_table  # pyright: ignore[reportMissingImports]  # an example, which pyright does not look into
 from order_history.__main__ import deliveries  # pyright: ignore[reportMissingImports]
 from tests.support import containers, runtimes
@@ -122,7 +122,7 @@ def test_worker_container_processes_messages_and_stops_cleanly(worker: Image, mo
 
 def health_port() -> dict[str, str]:
     """Another one than the image's: its container has the network of this machine."""
-    return {"ONEWRITE_WORKER_HEALTH_PORT": str(free_port())}
+    return {"ONEWRITE_WORKER_HEALTH_PORT": str(find_free_port())}
 
 
 def signal_it(process: int, name: str) -> None:

@@ -28,7 +28,7 @@ from onewrite.outbox.metrics import emf
 from onewrite.testing import lambda_context
 from onewrite.testing.schema import table_request
 from onewrite.testing.servers.engines import Mongod
-from onewrite.testing.servers.process import free_port
+from onewrite.testing.servers.process import find_free_port
 from order_history import feed  # pyright: ignore[reportMissingImports]  # an example, which pyright does not look into
 from order_history.events import OrderCreated  # pyright: ignore[reportMissingImports]
 from tests.support import deployment as deployed
@@ -207,7 +207,7 @@ WORDS = {
 APPLICATION = ROOT / "infra" / "examples" / "application"
 RELAY = ROOT / "infra" / "examples" / "relay" / "relay.py"
 TAKING = ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes")
-PROVIDER = free_port()
+PROVIDER = find_free_port()
 # What Lambda's poller needs, in the function's name.
 POLLING = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 READING_KINESIS = ("DescribeStream", "DescribeStreamSummary", "GetRecords", "GetShardIterator", "ListShards")
@@ -543,7 +543,7 @@ class Application:
 
     def work(self) -> str:
         """One run of the worker until its queue has nothing more to give. Its log."""
-        return self._container("billing", "--stop-when-empty", "--wait", "0", "--health-port", str(free_port())).stderr
+        return self._container("billing", "--stop-when-empty", "--wait", "0", "--health-port", str(find_free_port())).stderr
 
     def _container(self, name: str, *more: str) -> subprocess.CompletedProcess[str]:
         container = self.container(name)

@@ -190,9 +190,9 @@ def test_write_without_a_majority_raises_the_driver_error(mongo: Client, collect
 
 
 class Standalone(Mongod):
-    def _command(self, folder: Path) -> list[str]:
+    def _make_command(self, folder: Path) -> list[str]:
         self._initiated = True  # there is no replica set to initiate
-        command = super()._command(folder)
+        command = super()._make_command(folder)
         return command[: command.index("--replSet")]
 
 

@@ -338,20 +338,20 @@ def test_table_method_needs_exactly_the_documented_actions(row: str, dynoxide: D
 class Locked(Mongod):
     """A replica set of one that asks everybody for a password. Its user `root` may do all."""
 
-    def _command(self, folder: Path) -> list[str]:
+    def _make_command(self, folder: Path) -> list[str]:
         key = folder / "key"
         key.write_text("k" * 32)
         key.chmod(0o600)
-        return [*super()._command(folder), "--auth", "--keyFile", str(key)]
+        return [*super()._make_command(folder), "--auth", "--keyFile", str(key)]
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         with self._connect(serverSelectionTimeoutMS=2000, connectTimeoutMS=2000) as client:
             try:  # until there is a user, who comes from this machine may make one
                 if not self._initiated:
                     member = {"_id": 0, "host": f"127.0.0.1:{self.port}"}
                     client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
                     self._initiated = True
-                if not self._writable(client):
+                if not self._wait_until_writable(client):
                     return False
                 client.admin.command("createUser", "root", pwd="root", roles=["root"])
             except PyMongoError:

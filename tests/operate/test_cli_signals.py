@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import onewrite
-from onewrite.testing.servers.process import free_port
+from onewrite.testing.servers.process import find_free_port
 from tests.support.endpoints import DUMMY, EndpointKind, Responses, endpoint_of
 
 SOURCE = Path(onewrite.__path__[0]).parent
@@ -150,7 +150,7 @@ def test_signal_ends_process_within_drain_seconds(
         else:
             queue = stack.enter_context(endpoint_of("silent", WITH_MESSAGE))
             endpoint = stack.enter_context(endpoint_of(kind))
-        places = {"queue": queue.host, "failing": endpoint.host, "health": str(free_port())}
+        places = {"queue": queue.host, "failing": endpoint.host, "health": str(find_free_port())}
         environment = {
             **os.environ,
             **DUMMY,

@@ -20,7 +20,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, WorkerStuck
 from onewrite.sqs.health import Journal
 from onewrite.sqs.state import WorkerState
-from onewrite.testing.servers.process import free_port
+from onewrite.testing.servers.process import find_free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
 
@@ -106,7 +106,7 @@ class Watcher(logging.Handler):
 @pytest.fixture
 def watched() -> Iterator[Watcher]:
     """Its event is set as soon as the log says that the loop stands still."""
-    watcher = Watcher(free_port())
+    watcher = Watcher(find_free_port())
     logging.getLogger("onewrite").addHandler(watcher)
     yield watcher
     logging.getLogger("onewrite").removeHandler(watcher)

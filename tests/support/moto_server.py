@@ -30,10 +30,10 @@ class MotoServer(ServerProcess):
         session = boto3.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=REGION)
         return session.client("sqs", endpoint_url=self.endpoint, config=Config(retries={"total_max_attempts": 1}))
 
-    def _command(self, folder: Path) -> list[str]:
+    def _make_command(self, folder: Path) -> list[str]:
         return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         client = self.sqs()
         try:
             client.list_queues()

@@ -31,7 +31,7 @@ def send_signal(server: ServerProcess, number: int) -> None:
 class Member(Mongod):
     """It is ready when it answers; a set is made of it later."""
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         with self._connect(serverSelectionTimeoutMS=2000, connectTimeoutMS=2000) as client:
             try:
                 return self._process is not None and client.admin.command("serverStatus")["pid"] == self._process.pid

@@ -134,7 +134,7 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
                 "isn't intended, fix it, because a queue gives up a message after some failures."
             )
             yield Remark("raises", text)
-    yield from _on_return(subject, results)
+    yield from _remark_on_return(subject, results)
     for part, result in results.items():
         if result.unapplied_write is not None:
             text = (
@@ -151,12 +151,12 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
         losses = (order_result for order_result in in_each_order if _is_loss(part, order_result, changing, complete))
         loss = next(losses, None)
         if changing and loss is not None:
-            yield _on_early(subject, part, loss.results)
+            yield _remark_on_early(subject, part, loss.results)
     for place, part in enumerate(given_order):
         if not _has_effect(best_results[part]) and not _has_effect_elsewhere(part, first, in_each_order):
-            yield Remark("idle", _on_idle(subject, part, given_order[:place], best_results[part]))
+            yield Remark("idle", _describe_idle(subject, part, given_order[:place], best_results[part]))
     if not seen_parts:
-        yield Remark("unobserved", _on_unobserved(subject, results, observe))
+        yield Remark("unobserved", _describe_unobserved(subject, results, observe))
         return
     if all(order_result.end == first.start for order_result in in_each_order):
         yield Remark(
@@ -183,7 +183,7 @@ def remark_on_invariant(invariant: Callable[..., Any], *, has_asked: bool) -> It
         yield Remark("unchecked", "The invariant checks nothing: it always returns None, and reads none of the stores.")
 
 
-def _on_return(subject: Subject, results: PartResults) -> Iterator[Remark]:
+def _remark_on_return(subject: Subject, results: PartResults) -> Iterator[Remark]:
     """Yield a remark on the first return value that the decorators refuse. A handler without a guarded store can return any value."""
     messages: list[Any] = [deliverable.message for deliverable in subject.deliverables for _ in deliverable.ids]
     for part, result in results.items():
@@ -231,7 +231,7 @@ def _has_effect_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequenc
     return any(result.has_changed and all(map(_is_creation, result.writes)) and end != loser.end for result, end in others)
 
 
-def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
+def _remark_on_early(subject: Subject, part: int, results: PartResults) -> Remark:
     """Return a remark on a part that came too early or too late to have an effect. The results are in the order of the parts."""
     order = list(results)
     place = order.index(part)
@@ -253,7 +253,7 @@ def _on_early(subject: Subject, part: int, results: PartResults) -> Remark:
     return Remark("early", text)
 
 
-def _on_unobserved(subject: Subject, results: PartResults, observe: Callable[[], object]) -> str:
+def _describe_unobserved(subject: Subject, results: PartResults, observe: Callable[[], object]) -> str:
     """Return the text of a remark on an `observe` whose value no message changes, with the most probable cause."""
     value = observe()
     writes = [write for result in results.values() for write in result.writes]
@@ -276,7 +276,7 @@ def list_in_words(names: Sequence[str]) -> str:
     return ", ".join([*names[:_MAX_NAMES], *(["others"] if len(names) > _MAX_NAMES else [])])
 
 
-def _on_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -> str:
+def _describe_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -> str:
     """Return the text of a remark on a part that changes nothing after these earlier parts."""
     names = ", ".join(_name(subject, other) for other in earlier)
     text = f"{_name(subject, part)} changes nothing when it's processed without faults{f' after {names}' if names else ''}"

@@ -77,7 +77,7 @@ class Mongod(ServerProcess):
 
         return MongoClient(self.uri, **options)
 
-    def _command(self, folder: Path) -> list[str]:
+    def _make_command(self, folder: Path) -> list[str]:
         (folder / "data").mkdir(exist_ok=True)
         command = [str(self._binary), "--dbpath", str(folder / "data"), "--port", str(self.port)]
         command += ["--bind_ip", "127.0.0.1", "--nounixsocket", "--wiredTigerCacheSizeGB", "0.5"]
@@ -89,7 +89,7 @@ class Mongod(ServerProcess):
             command += ["--setParameter", parameter]
         return [*command, "--replSet", "rs0", "--oplogSize", "64"]
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         from pymongo.errors import PyMongoError
 
         with self._connect(serverSelectionTimeoutMS=2000, connectTimeoutMS=2000) as client:
@@ -100,11 +100,11 @@ class Mongod(ServerProcess):
                     member = {"_id": 0, "host": f"127.0.0.1:{self.port}"}
                     client.admin.command("replSetInitiate", {"_id": "rs0", "members": [member]})
                     self._initiated = True
-                return self._writable(client)
+                return self._wait_until_writable(client)
             except PyMongoError:
                 return False
 
-    def _writable(self, client: MongoClient[dict[str, Any]]) -> bool:
+    def _wait_until_writable(self, client: MongoClient[dict[str, Any]]) -> bool:
         """Poll on one connection until the election is over. A new client for each poll would take longer than the election."""
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until and self.running:
@@ -153,11 +153,11 @@ class Dynoxide(ServerProcess):
             resource.Table(request["TableName"]).delete()
         return resource.create_table(**request)
 
-    def _command(self, folder: Path) -> list[str]:
+    def _make_command(self, folder: Path) -> list[str]:
         command = [str(self._binary), "serve", "--host", "127.0.0.1", "--port", str(self.port)]
         return [*command, "--db-path", str(folder / "data.sqlite")]
 
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         from botocore.exceptions import BotoCoreError, ClientError
 
         if f"listening on {self.endpoint}" not in self.log_tail():

@@ -36,12 +36,12 @@ _GET_DYNOXIDE = (
 
 def find_mongod() -> Path:
     """Return the path of mongod, from ONEWRITE_MONGOD, PATH, or an installed package."""
-    return _find("mongod", _packaged_mongods(), _GET_MONGOD)
+    return _find("mongod", _list_packaged_mongods(), _GET_MONGOD)
 
 
 def find_dynoxide() -> Path:
     """Return the path of dynoxide, from ONEWRITE_DYNOXIDE, PATH, or node_modules in this folder or one above it."""
-    return _find("dynoxide", _npm_dynoxides(), _GET_DYNOXIDE)
+    return _find("dynoxide", _list_npm_dynoxides(), _GET_DYNOXIDE)
 
 
 def _find(name: str, packaged: Iterator[Path], remedy: str) -> Path:
@@ -61,7 +61,7 @@ def _is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
 
 
-def _packaged_mongods() -> Iterator[Path]:
+def _list_packaged_mongods() -> Iterator[Path]:
     for package in MONGOD_PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             program = Path(str(importlib.metadata.distribution(package).locate_file(MONGOD_MEMBER)))
@@ -70,7 +70,7 @@ def _packaged_mongods() -> Iterator[Path]:
             yield program
 
 
-def _npm_dynoxides() -> Iterator[Path]:
+def _list_npm_dynoxides() -> Iterator[Path]:
     for folder in (Path.cwd(), *Path.cwd().parents):
         yield from sorted((folder / "node_modules" / "@dynoxide").glob("*/dynoxide"))
 
@@ -100,11 +100,11 @@ class ServerProcess(ABC):
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     @abstractmethod
-    def _command(self, folder: Path) -> list[str]:
+    def _make_command(self, folder: Path) -> list[str]:
         """Return the command that runs the server."""
 
     @abstractmethod
-    def _ready(self) -> bool:
+    def _is_ready(self) -> bool:
         """Whether this server listens on the port and responds."""
 
     def __enter__(self) -> Self:
@@ -172,7 +172,7 @@ class ServerProcess(ABC):
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
 
     def _launch_on_a_free_port(self, attempts: int = 3) -> None:
-        self._port = free_port()
+        self._port = find_free_port()
         try:
             self._launch()
         except RuntimeError as error:
@@ -181,7 +181,7 @@ class ServerProcess(ABC):
             self._launch_on_a_free_port(attempts - 1)
 
     def _launch(self) -> None:
-        command = self._command(self.folder)
+        command = self._make_command(self.folder)
         if sys.platform == "linux":
             command = [sys.executable, "-ISc", _DIE_WITH_PARENT, str(os.getpid()), *command]
         with (self.folder / "log").open("wb") as log:
@@ -189,7 +189,7 @@ class ServerProcess(ABC):
                 subprocess.Popen, command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             ).result()
         until = time.monotonic() + START_SECONDS
-        while not (is_listening(self.port) and self._ready() and self.running):
+        while not (is_listening(self.port) and self._is_ready() and self.running):
             if not self.running:
                 raise RuntimeError(f"{self.name} ended with {self._process.returncode}:\n{self.log_tail()}")
             if time.monotonic() > until:
@@ -198,7 +198,7 @@ class ServerProcess(ABC):
             time.sleep(0.02)
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """Return a port below the range for outgoing connections, so none of them takes it between kill() and restart()."""
     choice = random.SystemRandom()
     for _ in range(1000):

@@ -196,16 +196,16 @@ class AsyncCursor(_CursorState):
         return self
 
     async def __anext__(self) -> Any:
-        for document in await self._rest():
+        for document in await self._fetch_rest():
             return document
         raise StopAsyncIteration
 
     next = __anext__
 
     async def to_list(self, length: int | None = None) -> list[Any]:
-        return list(islice(await self._rest(), length))
+        return list(islice(await self._fetch_rest(), length))
 
-    async def _rest(self) -> Iterator[Any]:
+    async def _fetch_rest(self) -> Iterator[Any]:
         if self._documents is None:
             answer = self._fetch(self._options)
             self._documents = iter(await answer if inspect.isawaitable(answer) else answer)
@@ -338,7 +338,7 @@ class Session:
     def _begin(self) -> None:
         self._check_open()
         if self.in_transaction:
-            _misuse("Transaction already in progress")
+            _refuse_misuse("Transaction already in progress")
         self._state, self._transaction, self._is_lost = "starting", None, False
         self._keys, self._tables = (), ()
 
@@ -347,7 +347,7 @@ class Session:
 
         self._check_open()
         if self._state in ("none", "aborted"):
-            _misuse("No transaction started")
+            _refuse_misuse("No transaction started")
         self._state = "committed"
         if self._transaction is None:  # nothing was sent, so there is nothing to commit
             return
@@ -364,7 +364,7 @@ class Session:
 
         self._check_open()
         if not self.in_transaction:
-            _misuse("No transaction started")
+            _refuse_misuse("No transaction started")
         was_sent = self._state == "in progress"
         self._state = "aborted"
         if was_sent and not self._is_lost:
@@ -412,7 +412,7 @@ class Session:
 
     def _check_open(self) -> None:
         if self.has_ended:
-            _misuse("Cannot use ended session")
+            _refuse_misuse("Cannot use ended session")
 
 
 class _TransactionBlock:
@@ -459,7 +459,7 @@ def split_session(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     return others, None
 
 
-def _misuse(text: str) -> NoReturn:
+def _refuse_misuse(text: str) -> NoReturn:
     from pymongo.errors import InvalidOperation
 
     raise InvalidOperation(text)
@@ -590,11 +590,11 @@ class _Tap:
         return self._cursor(fetch)
 
     def _send(self, session: Any, collection: Any, method: str, arguments: Mapping[str, Any]) -> Any:
-        options = {} if method in DATABASE_REQUESTS else self._options(collection)
+        options = {} if method in DATABASE_REQUESTS else self._find_options(collection)
         request = make_request(self.store, collection.name, method, arguments, options)
         return self.gate(request) if session is None else session.perform(self.gate, request)
 
-    def _options(self, collection: Any) -> dict[str, Any]:
+    def _find_options(self, collection: Any) -> dict[str, Any]:
         """Return the options in which the collection differs from the performer's collection of the same name."""
         same_name = _find_collection(self._performer, collection.name)
         options = {name: getattr(collection, name) for name in find_signature("with_options").parameters}
