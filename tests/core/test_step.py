@@ -1,4 +1,4 @@
-"""Steps are read as they were stored, and a lease ends before the year 9999."""
+"""Steps are read as they were stored, and a lease ends within a hundred years."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onewrite import InvalidUpdate, Message
-from onewrite.core.step import Step, StepRequest, make_step, read_step
+from onewrite.core.step import Step, StepRequest, check_begin, make_step, read_step
 
 NOW = 1_790_000_000.0
 M1 = Message("m1", source="s", sequence=7)
@@ -34,7 +34,10 @@ def test_message_of_a_step_survives_storage(sequence: Any, stored: object, parts
     assert type(step.message.sequence) is type(sequence)
 
 
-@pytest.mark.parametrize("lease", [timedelta(days=365 * 9000), timedelta.max])
-def test_lease_that_ends_after_the_year_9999_is_refused(lease: timedelta) -> None:
-    with pytest.raises(InvalidUpdate, match=r"^begin: lease=.*ends after the year 9999\. Pass a lease"):
-        make_step("ow", Message("m1"), StepRequest("charge", lease, timedelta(0)), "call", 1_700_000_000.0)
+@pytest.mark.parametrize("lease", [timedelta(days=36_526), timedelta.max])
+@pytest.mark.parametrize("safe_for", [timedelta(0), timedelta(days=1)])
+def test_lease_of_more_than_a_hundred_years_is_refused(lease: timedelta, safe_for: timedelta) -> None:
+    with pytest.raises(
+        InvalidUpdate, match=r"^begin: lease=.* between a second and a hundred years\. Pass one just long enough"
+    ):
+        check_begin(StepRequest("charge", lease, safe_for))

@@ -16,7 +16,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.core.event import MAX_MOMENT, copy_value, moment, seconds
+from onewrite.core.event import copy_value, moment, seconds
 from onewrite.core.label import make_ledger_attribute, read_ledger_name
 from onewrite.errors import InvalidMessage, InvalidUpdate, LedgerMismatch
 from onewrite.message import Message, full_name
@@ -25,7 +25,7 @@ from onewrite.outcome import Begun, Busy, Entity, Uncertain
 Claim: TypeAlias = Begun | Uncertain  # the steps that a write can finish
 
 MAX_STEP_SKEW = timedelta(minutes=5)  # how far each worker's clock can be off
-_MIN_LEASE = timedelta(seconds=1)
+_MIN_LEASE, _MAX_LEASE = timedelta(seconds=1), timedelta(days=36_525)  # clocks end in 2286, so every lease ends before 9999
 _FENCE_BYTES = 8  # two fences of a step are equal with a probability of 2^-64
 
 
@@ -84,13 +84,7 @@ class Step(NamedTuple):
 def make_step(ledger: str, message: Message, request: StepRequest, call: str, now: float) -> Step:
     """Return a new step. `call` is a unique name of the call. Times are rounded to milliseconds, so that all workers see the same times."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
-    end = now + request.lease.total_seconds()
-    if end > MAX_MOMENT:
-        raise InvalidUpdate(
-            f"begin: lease={request.lease!r} ends after the year 9999. Pass a lease just long enough for the effect, for example "
-            "timedelta(minutes=1)."
-        )
-    since, until = seconds(moment(now)), seconds(moment(end))
+    since, until = seconds(moment(now)), seconds(moment(now + request.lease.total_seconds()))
     return Step(ledger, message, message.child(request.name), fence, since, until, first=True)
 
 
@@ -153,8 +147,11 @@ def check_begin(request: StepRequest) -> None:
         raise InvalidUpdate(
             f"begin: the step's name is {name!r}: expected a string that names the effect, for example 'charge'."
         )
-    if not isinstance(lease, timedelta) or lease < _MIN_LEASE:
-        raise InvalidUpdate(f"begin: lease={lease!r}: expected a timedelta of at least a second, in which the effect ends.")
+    if not isinstance(lease, timedelta) or not _MIN_LEASE <= lease <= _MAX_LEASE:
+        raise InvalidUpdate(
+            f"begin: lease={lease!r}: expected a timedelta between a second and a hundred years. Pass one just long enough for the effect, for "
+            "example timedelta(minutes=1)."
+        )
     if not isinstance(safe_for, timedelta) or safe_for < timedelta(0):
         raise InvalidUpdate(
             f"begin: safe_for={safe_for!r}: expected a timedelta for which the provider recognizes a key, or timedelta(0) if it has no keys."

@@ -98,9 +98,8 @@ class Connection:
 
 def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLContext]) -> Connection:
     """Return a new connection to this address. `context` returns the TLS context, and is called only for an encrypted one."""
-    sock = socket.create_connection(
-        (address.host, address.port), wiring.connect_timeout
-    )  # the TLS handshake has this timeout too
+    # The TLS handshake has this timeout too.
+    sock = socket.create_connection((address.host, address.port), wiring.connect_timeout)
     try:
         for option in wiring.socket_options:
             sock.setsockopt(*option)
