@@ -166,6 +166,10 @@ def test_call_has_one_event_of_each_entity() -> None:
     assert (swept.entities, swept.published, swept.pending) == (4, 7, 0)
 
 
+def test_sweep_for_events_older_than_any_date_ends() -> None:
+    assert play(passes(Boxes()).sweep(older_than=8e13), takes_all)[0].complete  # more than two million years
+
+
 def test_entity_with_many_events_is_cleared_repeatedly() -> None:
     boxes = Boxes(box("a", *["X"] * (2 * MAX_UNCLEARED + 1)))
     flushed, _ = play(passes(boxes).flush({"id": "a"}), takes_all)

@@ -205,7 +205,7 @@ class Passes:
 
     def _sweep(self, older_than: timedelta, within: timedelta = FOR_EVER) -> Flow[SweepReport]:
         """Make one pass over all due events. End it after `within`, or after half a minute in which every call failed."""
-        before = moment(self._clock() - read_seconds("older_than", older_than))
+        before = moment(max(0.0, self._clock() - read_seconds("older_than", older_than)))  # no event is from before 1970
         return (yield from self._pass(self._boxes.finder(before).next, within))
 
     def _read_doorbells(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
