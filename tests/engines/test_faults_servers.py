@@ -6,13 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from botocore.exceptions import ReadTimeoutError
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect
 
 from onewrite import Applied, Duplicate, Message, SeenIds
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.dynamodb import AsyncGuardedTable
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.taps.faults import Crash, Faults
 from onewrite.testing.taps.tap import is_async
@@ -26,18 +25,6 @@ BUMP: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeVa
 
 
 # ---------------------------------------------------------------- dynoxide
-
-
-def test_guarded_table_recognizes_its_own_lost_write(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:
-    faults = Faults(dynoxide.resource().Table(table))
-    faults.lose_answer(1)
-    faults.time_out(2)
-    orders = GuardedTable(faults.store, SeenIds())
-    assert orders.update_item(M1, Key={"id": "e"}, **BUMP) == Applied(M1, retried=True)
-    with pytest.raises(ReadTimeoutError):
-        orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP)
-    assert isinstance(orders.update_item(Message("m-2"), Key={"id": "e"}, **BUMP), Duplicate)
-    assert dynamo_state(dynamo, table).n == 2
 
 
 def test_faults_work_with_an_aiobotocore_client(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> None:

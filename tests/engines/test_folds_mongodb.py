@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from onewrite import Applied, Deferred, Duplicate, EntityTooLarge, InSequence, Message, Missing, Outcome, SeenIds
@@ -20,14 +19,6 @@ MB = 1024 * 1024
 
 def messages(*numbers: int) -> list[Message]:
     return [Message(f"m-{n}", source="s", sequence=n) for n in numbers]
-
-
-def adding(entity: str = "e", **native: Any) -> Callable[[list[Message]], dict[str, Any]]:
-    def function(fresh: list[Message]) -> dict[str, Any]:
-        update = {"$inc": {"n": len(fresh)}, "$push": {"effects": {"$each": [message.id for message in fresh]}}}
-        return {"filter": {"_id": entity}, "update": update, "upsert": True, **native}
-
-    return function
 
 
 def kinds(outcomes: Sequence[Outcome]) -> list[type[Outcome]]:
@@ -74,18 +65,6 @@ def test_oversized_fold_is_split_into_several_requests(collection: Documents) ->
 
     assert kinds(guarded.fold(messages(1, 2, 3, 4), function)) == [Applied] * 4
     assert len((collection.find_one({"_id": "e"}) or {})["page"]) == 12 * MB
-
-
-def test_fold_is_undone_if_its_transaction_aborts(mongo: MongoClient[dict[str, Any]], collection: Documents) -> None:
-    collection.insert_one({"_id": "e", "n": 0})
-    guarded = GuardedCollection(collection, SeenIds())
-    for ends, applied in (("abort_transaction", [1, 2]), ("commit_transaction", [1, 2]), ("commit_transaction", [3])):
-        with mongo.start_session() as session:
-            session.start_transaction()
-            outcomes = guarded.fold(messages(1, 2, 3)[: max(applied)], adding(upsert=False, session=session))
-            getattr(session, ends)()
-        assert [outcome.message.sequence for outcome in outcomes if isinstance(outcome, Applied)] == applied
-    assert mongo_state(collection).n == 3
 
 
 @ledgers

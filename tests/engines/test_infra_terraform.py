@@ -382,21 +382,6 @@ def test_each_failure_triggers_only_its_own_alarm(
     assert ("redrive them" in alarms["dead-letters"]["AlarmDescription"]) == (source == "queue")
 
 
-def test_relay_sweeps_on_a_schedule(stacks: dict[str, Deployment]) -> None:
-    events, relay = sdk.client("events"), deployed.function(stacks["relay"])
-    rule = events.describe_rule(Name="orders-relay-sweep")
-    assert (rule["ScheduleExpression"], rule["State"]) == ("rate(2 minutes)", "ENABLED")
-    (target,) = events.list_targets_by_rule(Rule=rule["Name"])["Targets"]
-    assert target["Arn"] == f"{relay['FunctionArn']}:live"
-    policy = json.loads(sdk.client("lambda").get_policy(FunctionName=relay["FunctionName"], Qualifier="live")["Policy"])
-    (allowed,) = policy["Statement"]
-    assert (allowed["Action"], allowed["Principal"], allowed["Condition"]) == (
-        "lambda:InvokeFunction",
-        {"Service": "events.amazonaws.com"},
-        {"ArnLike": {"AWS:SourceArn": rule["Arn"]}},
-    )
-
-
 @pytest.mark.parametrize("name", ["orders-relay", "shop-billing-relay"])
 @pytest.mark.parametrize(
     ("reports", "rings"),

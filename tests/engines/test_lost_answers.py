@@ -114,19 +114,6 @@ def test_write_is_applied_if_response_is_lost(
 
 
 @lost
-@ledgers
-def test_duplicate_stays_a_duplicate_if_response_is_lost(
-    plain: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
-) -> None:
-    table = plain(ledger)
-    add(table)
-    fault_proxy.plan(fault)
-    assert isinstance(add(table), Duplicate)
-    assert fault_proxy.operations == ["UpdateItem"] * 3
-    assert state() == (1, ["m-1"])
-
-
-@lost
 def test_refusal_is_remembered_if_response_is_lost(
     guard: Guard, dynamo: DynamoDBClient, table: str, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
@@ -211,22 +198,6 @@ def test_step_completes_if_each_response_is_lost(
     assert fault_proxy.past_faults == [fault] * 4
     assert isinstance(table.begin(M1, "charge", **asked), Duplicate)
     assert state() == (2, ["created", "m-1"])
-
-
-def test_fold_is_applied_if_response_of_second_round_is_lost(
-    plain: Guard, fault_proxy: FaultProxy, state: Callable[[], State]
-) -> None:
-    def fold(*numbers: int) -> list[Outcome]:
-        return plain(InSequence()).fold(
-            [numbered(n) for n in numbers], lambda fresh: addition_of([message.id for message in fresh], "e")
-        )
-
-    fold(1, 2)
-    fault_proxy.plan(Fault.PASS, Fault.RESET)
-    first, *others = fold(2, 3, 4)
-    assert isinstance(first, Duplicate)
-    assert others == [Applied(numbered(n), retried=True) for n in (3, 4)]
-    assert state() == (4, ["m-1", "m-2", "m-3", "m-4"])
 
 
 PAID = Event("Paid", 1)

@@ -98,15 +98,6 @@ def test_redelivery_raises_if_its_mark_has_no_majority(
     assert write(guarded, M2) == Duplicate(M2, {"_id": "e", "n": 2})
 
 
-def test_insert_raises_if_the_conflicting_document_is_unconfirmed(replica_set: ReplicaSet, documents: Documents) -> None:
-    guarded = GuardedCollection(documents, SeenIds())
-    with replica_set.freeze_secondaries():
-        assert isinstance(insert(fast(documents, SeenIds()), M1), Applied)
-        with pytest.raises((*UNCONFIRMED, DuplicateKeyError)):
-            insert(guarded, M2)
-    assert insert(guarded, M2) == Rejected(M2, {"_id": "e", "n": 1})
-
-
 def test_refused_insert_raises_if_other_writes_are_unconfirmed(replica_set: ReplicaSet, documents: Documents) -> None:
     """What is not confirmed yet may be the mark of this very message."""
     guarded = GuardedCollection(documents, SeenIds())

@@ -14,7 +14,7 @@ import pytest
 from pymongo import MongoClient, WriteConcern
 from pymongo.collation import Collation
 from pymongo.collection import Collection
-from pymongo.errors import DuplicateKeyError, WriteConcernError, WTimeoutError
+from pymongo.errors import WriteConcernError, WTimeoutError
 
 from onewrite import (
     Applied,
@@ -24,7 +24,6 @@ from onewrite import (
     InvalidUpdate,
     Message,
     Outcome,
-    Rejected,
     SeenIds,
     Tombstones,
 )
@@ -71,44 +70,7 @@ def test_every_message_of_a_creation_race_is_applied(collection: Documents, writ
         assert (state.n, sorted(state.effects)) == (threads, [f"{n}-{thread}" for thread in range(threads)])
 
 
-def test_insert_race_applies_one_and_rejects_the_rest(collection: Documents) -> None:
-    guarded = GuardedCollection(collection, SeenIds())
-    together = threading.Barrier(8)
-
-    def race(thread: int) -> list[type[Outcome]]:
-        answers = []
-        for n in range(20):
-            together.wait(30)
-            answers.append(type(guarded.insert_one(Message(f"{n}-{thread}"), {"_id": f"e-{n}"})))
-        return answers
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = [answer for done in pool.map(race, range(8)) for answer in done]
-    assert (answers.count(Applied), answers.count(Rejected)) == (20, 140)
-
-
 # ---------------------------------------------------------------- the caller's own unique index
-
-
-@pytest.mark.parametrize("way", ["upsert", "update", "insert", "find_one_and_update"])
-def test_violation_of_the_callers_unique_index_is_raised(collection: Documents, way: str) -> None:
-    collection.create_index("email", unique=True)
-    collection.insert_many([{"_id": "other", "email": "a@b"}, {"_id": "e", "email": "c@d"}])
-    guarded = GuardedCollection(collection, SeenIds())
-    change = {"$set": {"email": "a@b"}}
-    ways: dict[str, Callable[[], Outcome]] = {
-        "upsert": lambda: guarded.update_one(M1, {"_id": "new"}, change, upsert=True),
-        "update": lambda: guarded.update_one(M1, {"_id": "e"}, change),
-        "insert": lambda: guarded.insert_one(M1, {"_id": "new", "email": "a@b"}),
-        "find_one_and_update": lambda: guarded.find_one_and_update(M1, {"_id": "e"}, change, upsert=True),
-    }
-    with pytest.raises(DuplicateKeyError) as raised:
-        ways[way]()
-    assert (raised.value.details or {})["keyPattern"] == {"email": 1}
-    assert list(collection.find(sort=[("_id", -1)])) == [
-        {"_id": "other", "email": "a@b"},
-        {"_id": "e", "email": "c@d"},
-    ]
 
 
 # ---------------------------------------------------------------- write concern

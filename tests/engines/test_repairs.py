@@ -321,32 +321,6 @@ def test_ledger_without_data_can_be_queried(place: Place, capsys: pytest.Capture
 # --- forget -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "ledger",
-    [
-        SeenIds(),
-        SeenIds(timedelta(hours=1), readable=True),
-        SeenIds(None),
-        SeenIds(None, readable=True),
-        MessageIds(),
-    ],
-    ids=lambda ledger: ledger.layout,
-)
-def test_forgotten_message_takes_effect_exactly_once_more(
-    ledger: Ledger, place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    message, other = Message("m1", source="s", sequence=3), Message("m2", source="s", sequence=4)
-    assert place.apply(ledger, message, other) == ["Applied", "Applied"]
-    before = place.contents()
-    options = ("--message", "m1", "--source", "s", "--sequence", "3")
-    shown = output_of(capsys, lambda: place.run("forget", *options, "--json"))
-    assert (shown["written"], place.contents()) == (False, before)
-    done = output_of(capsys, lambda: place.run("forget", *options, "--json", "--yes"))
-    assert done == {**shown, "written": True}
-    assert "ow_t" not in (place.contents() or {})
-    assert place.apply(ledger, message, message, other) == ["Applied", "Duplicate", "Duplicate"]
-
-
 def test_mark_is_removed_from_every_set_in_every_form(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     message, day = Message("m1", source="s"), timedelta(days=1)
     before = (SeenIds(), SeenIds(day, readable=True), SeenIds(None), SeenIds(None, readable=True), SeenIds(day, name="seen"))
@@ -505,17 +479,23 @@ def test_any_sequence_is_applied_after_mark_removal(place: Place, capsys: pytest
         ("0009", "10", None),
         (9, "late", None),
         (9, str(10**40), None),
+        (None, "00042", "00042"),
+        (None, "text:42", "42"),
+        (None, "42", 42),
+        (None, "-7", -7),
     ],
 )
-def test_set_mark_keeps_format_of_the_old_mark(
-    held: int | str, value: str, expected: int | str | None, place: Place, capsys: pytest.CaptureFixture[str]
+def test_mark_is_set_as_written_in_the_format_of_the_old_one(
+    held: int | str | None, value: str, expected: int | str | None, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place.apply(HighWaterMark(), Message("m", source="s", sequence=held))
+    for source, sequence in (("other", 1), ("s", held)):
+        if sequence is not None:
+            place.apply(HighWaterMark(), Message("m", source=source, sequence=sequence))
     code = place.run("set-mark", "--source", "s", "--sequence", value, "--yes")
     assert code == (2 if expected is None else 0)
     capsys.readouterr()
-    (mark,) = inspect(place, capsys)["ledgers"][0]["marks"]
-    assert mark["mark"] == (held if expected is None else expected)
+    marks = {each["source"]: each["mark"] for each in inspect(place, capsys)["ledgers"][0]["marks"]}
+    assert marks == {"other": 1, "s": held if expected is None else expected}
 
 
 def test_invalid_set_mark_is_refused_with_the_reason(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

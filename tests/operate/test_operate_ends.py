@@ -180,17 +180,6 @@ def test_negative_number_is_accepted_as_an_option_value(
     assert "There is no ledger of marks" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("said", "kept"), [("00042", "00042"), ("text:42", "42"), ("42", 42), ("-7", -7)])
-def test_new_mark_is_set_as_written(said: str, kept: object, capsys: pytest.CaptureFixture[str]) -> None:
-    marks = GuardedTable(boto3.client("dynamodb"), HighWaterMark(), table_name="orders")
-    marks.record(Message("m", source="other", sequence=1), Key={"id": "e"})
-    assert main(["set-mark", "--sequence", said, *ORDERS, "--source", "s", "--yes"]) == 0
-    capsys.readouterr()
-    assert main(["inspect", *ORDERS, "--json"]) == 0
-    marks_held = json.loads(capsys.readouterr().out)["ledgers"][0]["marks"]
-    assert {each["source"]: each["mark"] for each in marks_held} == {"other": 1, "s": kept}
-
-
 def test_commands_of_the_runbook_run_as_printed(store: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     commands = re.findall(r"^onewrite ([^#\n]*?) +# [^\n]*\?$", page, re.MULTILINE)

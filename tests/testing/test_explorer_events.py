@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,10 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
 from onewrite.testing.explorer.deliverables import make_deliverables
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.judge import Judge
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, encode
-from onewrite.testing.explorer.search import EverySchedule
-from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs
+from tests.support.searches import REDUCED, How, search_schedules
 
 Build = Callable[[Any], Callable[..., Any]]
 
@@ -374,28 +371,17 @@ def test_pruning_keeps_every_end_state_of_a_partial_batch(make: Any, identifier:
             lambda record: {**record, **record.get("kinesis", {})}[identifier],
         )
 
-    def ends_of(search: Callable[[Judge], Iterable[object]]) -> set[str]:
+    def ends_of(how: How) -> set[str]:
         ends: set[str] = set()
 
         def observe(collection: Any) -> None:
             ends.add(repr(list(collection.find({}).sort("_id", 1))))
 
-        with closing(Subject(build, [make("ab")], customers, bounds, 30)) as subject:
-            judge = Judge(subject, observe)
-            judge.prepare()
-            list(search(judge))
+        search_schedules(build, [make("ab")], customers, bounds, observe, how)
         return ends
 
-    def recalled(judge: Judge) -> Iterable[object]:
-        judge.recall()
-        return EverySchedule(judge)
-
-    def compared(judge: Judge) -> Iterable[object]:
-        judge.run_always()
-        return EverySchedule(judge)
-
-    every = ends_of(EverySchedule)
-    assert ends_of(compared) == ends_of(recalled) == every
+    every = ends_of("every schedule")
+    assert [ends_of(how) for how in REDUCED] == [every, every]
     assert len(every) > 3
 
 

@@ -442,16 +442,6 @@ def test_message_without_effect_if_early_is_reported(is_there: Callable[[Any], A
     assert remark.text.startswith("pay finds nothing and does nothing if it comes before place, and is never redelivered.")
 
 
-def test_missing_entity_accepted_as_done_gets_an_early_remark() -> None:
-    def handle(guarded: Any, message: Message) -> Any:
-        if message.id == "place":
-            return guarded.insert_one(message, {**C1, "balance": 10})
-        return guarded.update_one(message, C1, {"$inc": {"balance": -10}}, missing_ok=True)
-
-    report = explored(guarding(handle), (PLACE, PAY), observe=lambda customers: [one["balance"] for one in customers.find()])
-    assert kinds(report) == ["early"]
-
-
 def test_accepted_missing_entity_beside_an_applied_write_is_early() -> None:
     def build(collection: Any) -> Handler:
         guarded = GuardedCollection(collection, SeenIds())

