@@ -308,10 +308,11 @@ class TableAttempt:
         except ClientError as error:
             return (yield from flows.diagnose(error, write, call))
         watch, now = flows.watch, write.now  # now and then, compare the clock with DynamoDB's
-        if not watch.since < now < watch.until and watch.start_comparison(now):
+        if not watch.since < now < watch.until:
+            watch.start_pause(now)
             date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
             with suppress(TypeError, ValueError):  # an unreadable date must not fail the write
-                watch.clock(now, parsedate_to_datetime(date).timestamp())
+                watch.compare(now, parsedate_to_datetime(date).timestamp())
         return Landed(flows.read_returned_entity(response) if "Attributes" in response else None, response)
 
     def try_send(self) -> Flow[bool]:

@@ -440,10 +440,11 @@ class CollectionAttempt(NamedTuple):
                     return Landed(None if reply is None else flows.read_entity(reply))
             elif reply.raw_result["n"]:  # number of documents matched or created
                 watch, now = flows.watch, write.now  # now and then, compare the clock with the server's
-                if not watch.since < now < watch.until and watch.start_comparison(now):
+                if not watch.since < now < watch.until:
+                    watch.start_pause(now)
                     time = reply.raw_result.get("operationTime")
                     if time:
-                        watch.clock(now, time.time)
+                        watch.compare(now, time.time)
                 return Landed(response=reply)
         except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
             # The ledger might have refused the message too. The failure is then about a document that this write wouldn't have changed.
@@ -473,7 +474,7 @@ class CollectionAttempt(NamedTuple):
             return False
         try:
             yield Call(self.writer, ({"_id": {"$in": []}}, request.update), {"upsert": False, **request.native})
-            yield from self.holds()
+            yield from self.is_condition_met()
         except PyMongoError as error:
             if not isinstance(error, OperationFailure):
                 raise
@@ -482,8 +483,8 @@ class CollectionAttempt(NamedTuple):
             return False
         return True
 
-    def holds(self) -> Flow[bool]:
-        """Whether the caller's condition holds now. If so, something else refused the write."""
+    def is_condition_met(self) -> Flow[bool]:
+        """Whether the entity meets the caller's condition now. If so, something else refused the write."""
         if not self.is_conditional:
             return True
         native = self.request.native
@@ -540,7 +541,7 @@ class CollectionAttempt(NamedTuple):
         if attempts == 1 and write.entry.has_predecessor:
             return self._replace(upsert=False)  # the gap that refused the message might have been filled before the read
         # Don't repeat a refused fold, which sends its messages one by one instead.
-        if exists and not write.other_messages and (yield from self.holds()):
+        if exists and not write.other_messages and (yield from self.is_condition_met()):
             return self._replace(upsert=False)  # the entity was created between the write and the read
         return None
 

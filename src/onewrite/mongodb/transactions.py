@@ -184,16 +184,16 @@ class _Action(TransactionWrite[CollectionAttempt | InsertAttempt]):
         """Read the majority-committed entity, outside of any transaction."""
         return (yield from redirect_calls(self.target, self.flows.look(self.entity, self.native)))
 
-    def holds(self) -> Flow[bool]:
-        """Whether the caller's condition holds now. If so, it doesn't explain the refusal: the document might have changed since the write."""
+    def is_condition_met(self) -> Flow[bool]:
+        """Whether the document meets the caller's condition now. If so, it might have changed since the write, which can be sent again."""
         if isinstance(self.attempt, InsertAttempt):
-            return False
-        return (yield from redirect_calls(self.target, self.attempt.holds()))
+            return False  # an insert has no condition: what refused it is the existing document
+        return (yield from redirect_calls(self.target, self.attempt.is_condition_met()))
 
     def has_effect(self) -> Flow[bool]:
         """Whether the entity shows what this transaction would have written."""
         if self.write.entry is UNGUARDED:
-            return True
+            return True  # nothing in the entity could show it, so the other writes decide
         document = yield from self.look()
         return self.write.entry.is_shown_by(lookup(document or {}))
 
@@ -367,7 +367,7 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
             document = yield from action.look()
             outcome = action.judge_document(document, first=first)
             is_refused = action is refusal.action
-            if is_refused and isinstance(outcome, Rejected) and (yield from action.holds()):
+            if is_refused and isinstance(outcome, Rejected) and (yield from action.is_condition_met()):
                 continue
             # The server hasn't checked the conditions of the later writes, so none of them is rejected yet.
             if outcome is not None and (is_refused or not isinstance(outcome, Rejected)):
@@ -377,11 +377,11 @@ class _Transaction(Transaction[Prepared, _Action, _Refusal]):
         return Findings(outcomes, passes=not outcomes, waits=not outcomes)
 
     def give_up(self, actions: Sequence[_Action], refusal: _Refusal) -> Flow[Outcome]:
-        """Raise the error of the refusal, or return an unsettled outcome if there was none."""
+        """Raise the error of the refusal, or an error if two writes change the same document. Otherwise, return an unsettled outcome."""
         if refusal.error is not None:
             raise refusal.error
-        # The reads found no reason for the refusal. For example, the index in a hint might leave out the document.
         yield from _check_distinct(actions, refusal.action)
+        # The reads found no reason for the refusal. For example, the index in a hint might leave out the document.
         return Rejected(self.message, settled=False, participant=refusal.action.place)
 
 
