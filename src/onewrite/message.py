@@ -181,7 +181,7 @@ def sortable(n: int) -> str:
 
 
 def is_sortable(text: str) -> bool:
-    """Return whether `sortable` made this text."""
+    """Whether `sortable` made this text."""
     return text.startswith("#")
 
 

@@ -35,7 +35,7 @@ class WrongReturn(TypeError):
 
 
 def is_async(function: Any) -> bool:
-    """Return whether a call returns an awaitable. A decorated async function counts as its wrapper does."""
+    """Whether a call returns an awaitable. A decorated async function counts as its wrapper does."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 

@@ -517,7 +517,7 @@ class Handler(Generic[R]):
             return cast("dict[int, Result]", stop.value)
 
     async def _arun(self, steps: _Steps) -> dict[int, Result]:
-        """Call the function like `_run`, and await what it returns. The cancellation of the batch itself ends it."""
+        """Call the function like `_run`, and await what it returns. Exits are raised, but not the cancellation of a task that the function awaited."""
         is_single = self._group_by is None
         end = cast("Any", None)  # the end of the last call; a generator starts with None
         try:

@@ -214,6 +214,7 @@ def _round(seconds: float | None) -> float | None:
 
 def _summarize(details: Mapping[str, Any], report: Report, failures: Sequence[Failure]) -> str:
     """Return a summary with each failure in it, for logs that show only the text."""
+    # A record with outcomes of several kinds counts once, as "applied and duplicate". One without an outcome is only part of the total.
     counter = Counter(tuple(dict.fromkeys([kind for kind, _ in list_kinds(result.reported)])) for result in report.settled)
     words = [
         f"{counter[kinds]} {' and '.join(kinds).lower()}"

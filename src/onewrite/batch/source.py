@@ -86,7 +86,7 @@ class Source:
         return records, lanes
 
     def is_response_read(self, event: object) -> bool:
-        """Return whether the sender of this event reads the failed records from the response. Otherwise only an exception redelivers."""
+        """Whether the sender of this event reads the failed records from the response. Otherwise only an exception redelivers."""
         return not self.raises and (self.named_as_in_pipes or not isinstance(event, list))
 
     def response(self, records: Iterable[Any]) -> Response:

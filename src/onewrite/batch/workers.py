@@ -218,7 +218,7 @@ def get_thread_runner() -> asyncio.Runner:
 
 
 def is_inner_cancellation(error: BaseException) -> bool:
-    """Return whether this is a CancelledError of an awaited task, not of the current task's own cancellation, as by a timeout."""
+    """Whether this is a CancelledError of an awaited task, not of the current task's own cancellation, as by a timeout."""
     import asyncio
 
     if not isinstance(error, asyncio.CancelledError):

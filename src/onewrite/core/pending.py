@@ -160,8 +160,8 @@ class Box:
         """Whether this is the box after any relay has cleared its first events."""
         return (self.sent_count, self.incarnation) == (before.base + count, before.life)
 
-    def follows(self, before: Box, count: int) -> bool:
-        """Whether this box is the one from `before`, possibly with more events after the first `count`."""
+    def has_first_events(self, before: Box, count: int) -> bool:
+        """Whether this box begins with the first `count` events of `before`, none of which has been cleared."""
         is_same = (self.sent_count, self.incarnation) == (before.sent_count, before.incarnation)
         return is_same and [event.nonce for event in self.events[:count]] == [event.nonce for event in before.events[:count]]
 

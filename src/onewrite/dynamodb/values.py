@@ -192,10 +192,10 @@ def read_bytes(binary: Binary) -> bytes:
 
 def shorten_long_numbers(client: Any) -> None:
     """Shorten numbers with more than 38 digits before a Table's client reads them, because boto3 raises for them."""
-    client.meta.events.register_first("after-call.dynamodb", _shorten, unique_id="onewrite-long-numbers")
+    client.meta.events.register_first("after-call.dynamodb", _shorten_numbers, unique_id="onewrite-long-numbers")
 
 
-def _shorten(parsed: Any, **_: Any) -> None:
+def _shorten_numbers(parsed: Any, **_: Any) -> None:
     """Shorten the numbers in a parsed response, in place. botocore calls this with further arguments."""
     stack: list[Any] = [parsed]
     while stack:

@@ -180,12 +180,12 @@ def refuse_aggregated(record: Record) -> None:
 
 
 def is_change(record: Record) -> bool:
-    """Return whether the record is a database change, whose body is part of the record itself."""
+    """Whether the record is a database change, whose body is part of the record itself."""
     return "dynamodb" in record or record.get("eventSource") == DOCUMENTDB
 
 
 def is_deletion(record: Record) -> bool:
-    """Return whether the record reports a deletion: a null value of Kafka, or a removed item or document."""
+    """Whether the record reports a deletion: a null value of Kafka, or a removed item or document."""
     if read_field(record, "topic") is not None:
         return record.get("value") is None
     if "dynamodb" in record:

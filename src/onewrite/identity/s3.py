@@ -54,7 +54,7 @@ def s3_object() -> Callable[[Record], Message | Skip]:
 
 
 def is_s3_test(body: object) -> bool:
-    """Return whether this is the test message that S3 sends when you set up a notification."""
+    """Whether this is the test message that S3 sends when you set up a notification."""
     if not isinstance(body, Mapping):
         return False
     notification = cast("Mapping[str, object]", body)

@@ -288,15 +288,15 @@ def _check_projected_value(terms: Terms, value: object) -> None:
             check_path(terms, path)
 
 
-_LOOKING = frozenset({"$slice", "$elemMatch", "$meta"})  # these operators compute nothing and can't fail
+_SAFE = frozenset({"$slice", "$elemMatch", "$meta"})  # these operators compute nothing and can't fail
 
 
 def can_fail(projection: object) -> bool:
     """Whether this projection can fail for some documents."""
     if not isinstance(projection, Mapping):
-        return False
+        return False  # a list of names can't
     return not all(
-        (isinstance(part, int | float) and "$" not in path.split(".")) or (isinstance(part, Mapping) and {*part} <= _LOOKING)
+        (isinstance(part, int | float) and "$" not in path.split(".")) or (isinstance(part, Mapping) and {*part} <= _SAFE)
         for path, part in cast("Document", projection).items()
     )
 

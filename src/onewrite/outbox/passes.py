@@ -380,7 +380,7 @@ class Passes:
             if stored_box is None or stored_box.is_after(box, count):
                 lane.box, lane.accepted_count = lane.box.after(count), 0  # a later pass publishes the events emitted since
                 return
-            if not stored_box.follows(box, count):
+            if not stored_box.has_first_events(box, count):
                 break
             box = stored_box  # the entity emitted more events in the meantime, or was deleted
         lane.is_overtaken = True

@@ -75,7 +75,7 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQ
         return Call("put_events", (), {"Entries": entries})
 
     return Publisher(
-        client, bus, "put_events", compile_request, _read_failures_by_place, largest=largest, longest_type=_MAX_TYPE_LENGTH
+        client, bus, "put_events", compile_request, _read_failures_by_place, largest=largest, type_limit=_MAX_TYPE_LENGTH
     )
 
 
@@ -91,14 +91,14 @@ class Publisher:
         read_response: ReadResponse,
         *,
         largest: int,
-        longest_type: float = inf,
+        type_limit: float = inf,
     ) -> None:
         if not callable(getattr(client, method, None)) or not isinstance(address, str):
             raise ConfigurationError(
                 f"A publisher expected a client with {method}() and an address as a str, got {client!r} and {address!r}."
             )
         self._client, self._compile, self._read_response = client, compile_request, read_response
-        self._largest, self._longest_type = largest, longest_type
+        self._largest, self._type_limit = largest, type_limit
         self._is_asynchronous = is_asynchronous(client, method)
 
     def __call__(self, events: list[Outgoing]) -> Any:
@@ -115,8 +115,8 @@ class Publisher:
         room = 0  # bytes left in the last chunk
         for event in events:
             size = len(event.cloudevent().encode()) + len(event.type.encode()) + _ENTRY_OVERHEAD
-            if len(event.type) > self._longest_type:
-                reason = f"its type has {len(event.type)} characters, but the broker accepts at most {self._longest_type}"
+            if len(event.type) > self._type_limit:
+                reason = f"its type has {len(event.type)} characters, but the broker accepts at most {self._type_limit}"
                 refused_events.append(_log_refusal(event, reason))
             elif size > self._largest:
                 reason = f"it has {size} bytes with its attributes, but a request can have at most {self._largest}"
