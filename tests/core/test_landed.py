@@ -105,4 +105,4 @@ def test_remedy_for_a_full_entity_depends_on_its_events(outbox: int, new_events:
     ids=str,
 )
 def test_creation_is_unsettled_if_only_a_part_exists(found: dict[str, object], *, settled: bool) -> None:
-    assert judge_creation(Rejected(M10, found), {"id": "e", "n": 1}, keys=2) == Rejected(M10, found, settled=settled)
+    assert judge_creation(Rejected(M10, found), {"id": "e", "n": 1}, max_keys=2) == Rejected(M10, found, settled=settled)

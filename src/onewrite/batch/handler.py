@@ -60,8 +60,7 @@ TimeLeft: TypeAlias = Callable[[], float] | None
 _CallEnd: TypeAlias = tuple[End, ...] | BaseException
 """The outcomes or the error of each message of a call, or the error of the call."""
 _Steps: TypeAlias = Generator[tuple[Message, ...], _CallEnd, dict[int, Result]]
-"""A generator that yields the messages of each call, receives the call's result, and returns the results by record position.
-"""
+"""A generator that yields the messages of each call, receives the call's result, and returns the results by position."""
 R_co = TypeVar("R_co", bound=ReturnValue | Awaitable[ReturnValue], covariant=True)
 M_contra = TypeVar("M_contra", contravariant=True)
 C = TypeVar("C", bound=Callable[..., Any])

@@ -148,15 +148,15 @@ def settle_missing(outcome: Outcome, write: Write, *, missing_ok: bool) -> Outco
     return outcome
 
 
-def judge_creation(outcome: Outcome, item: Mapping[str, Any], keys: int) -> Outcome:
-    """Return the outcome of creating this item. `keys`: the maximum number of its fields that form the key.
+def judge_creation(outcome: Outcome, item: Mapping[str, Any], max_keys: int) -> Outcome:
+    """Return the outcome of creating this item. `max_keys`: the maximum number of its fields that form the key.
 
     `Missing` becomes `Rejected`, because the caller's condition failed on an entity that doesn't exist. If the entity contains only its
     key, `record` created it first, and the message must be redelivered.
     """
     if isinstance(outcome, Missing):
         return Rejected(outcome.message)
-    is_bare = isinstance(outcome, Rejected) and outcome.entity is not None and len(outcome.entity) <= keys
+    is_bare = isinstance(outcome, Rejected) and outcome.entity is not None and len(outcome.entity) <= max_keys
     if is_bare and cast("Entity", outcome.entity).items() < item.items():
         return replace(cast("Rejected", outcome), settled=False)
     return outcome

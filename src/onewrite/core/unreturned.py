@@ -74,13 +74,14 @@ class FunctionCall:
 
     - `names`: the names of the messages that the function received
     - `guarded_calls`: the guarded calls that haven't settled their messages
+    - `task`: the thread and the task that run the function
     - `chain`: this call, then the one in whose function the handler was called, and so on
     """
 
-    __slots__ = ("_token", "chain", "guarded_calls", "is_running", "names", "place")
+    __slots__ = ("_token", "chain", "guarded_calls", "is_running", "names", "task")
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self.names, self.place = {*map(_make_key, messages)}, find_place()
+        self.names, self.task = {*map(_make_key, messages)}, _find_task()
         self.guarded_calls: dict[GuardedCall, None] = {}
 
     def __enter__(self) -> Self:
@@ -134,7 +135,7 @@ class GuardedCall:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.error = error
         current = _current.get()
-        if isinstance(error, Exception) and current is not None and current in self._calls and current.place == find_place():
+        if isinstance(error, Exception) and current is not None and current in self._calls and current.task == _find_task():
             # The function of the innermost handler has seen the error. The outer functions might not see it.
             current.guarded_calls.pop(self, None)
         if self.answers or error is not None:
@@ -239,7 +240,7 @@ def note_entity(store: Store, key: Mapping[str, Any]) -> None:
         call.keys.append((store, key))
 
 
-def find_place() -> tuple[int, object]:
+def _find_task() -> tuple[int, object]:
     """Return the current thread and task."""
     asyncio: Any = sys.modules.get("asyncio")  # asyncio is slow to import
     try:

@@ -362,7 +362,7 @@ class TableAttempt:
         kwargs = self.call.kwargs
         if "Item" in kwargs:
             caller_item = self.flows.without_ledger(self.flows.make_plain_item(kwargs["Item"]))
-            outcome = judge_creation(outcome, caller_item, keys=MAX_KEY_ATTRIBUTES)
+            outcome = judge_creation(outcome, caller_item, max_keys=MAX_KEY_ATTRIBUTES)
         return_values = kwargs.get("ReturnValues")
         if isinstance(outcome, Applied) and return_values != "ALL_NEW":
             return replace(outcome, entity=None)

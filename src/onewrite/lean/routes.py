@@ -28,7 +28,7 @@ class Route(NamedTuple):
     """The address and signer of all requests with these credentials to one table or queue."""
 
     keys: SigningKeys
-    place: str  # the name of the table, or the URL of the queue
+    resource: str  # the name of the table, or the URL of the queue
     address: Address
     host: str  # the value of the header
     signer: Signer
@@ -38,7 +38,7 @@ class Routes:
     """The current route of a client's requests."""
 
     def __init__(self, service: Service, client: Any) -> None:
-        self._client, self._place = client, service.place
+        self._client, self._resource = client, service.resource
         self._last_route: Route | None = None
 
     def find_route(self, operation: str, arguments: Mapping[str, Any]) -> Route:
@@ -48,7 +48,7 @@ class Routes:
             raise UnknownRoute("the client has no credentials")
         snapshot, route = credentials.get_frozen_credentials(), self._last_route
         keys = SigningKeys(snapshot.access_key, snapshot.secret_key, snapshot.token)
-        if route is None or route.keys != keys or route.place != arguments.get(self._place, ""):
+        if route is None or route.keys != keys or route.resource != arguments.get(self._resource, ""):
             context: dict[str, Any] = {}
             endpoint = find_endpoint(self._client, operation, arguments, context)
             route = self._last_route = self._make_route(keys, arguments, endpoint, context)
@@ -66,7 +66,7 @@ class Routes:
         signing, meta = context.get("signing", {}), self._client.meta
         region = signing.get("region", meta.region_name)
         signer = Signer(keys, region, signing.get("signing_name", meta.service_model.signing_name))
-        return Route(keys, arguments.get(self._place, ""), read_address(url), read_host(url), signer)
+        return Route(keys, arguments.get(self._resource, ""), read_address(url), read_host(url), signer)
 
 
 def read_address(url: str) -> Address:

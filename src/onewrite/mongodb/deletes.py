@@ -16,7 +16,7 @@ from onewrite.core.tombstone import Tombstone, make_tombstone, require_tombstone
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
-from onewrite.mongodb.dialect import build_update, in_transaction
+from onewrite.mongodb.dialect import build_update, is_in_transaction
 from onewrite.mongodb.expression import has_conditions
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
 from onewrite.mongodb.indexes import check_unique_indexes, find_id_index
@@ -42,7 +42,7 @@ def delete(
     options = {name: value for name, value in native.items() if name != "filter"}
     request = build_update(write, native["filter"], [_make_burial_stage(terms, tombstone, expires)], options)
     # A missing document gets a tombstone too, which refuses late messages, unless the filter has conditions.
-    creates = not (has_conditions(native["filter"], write.key) or in_transaction(options) or write.entry.has_predecessor)
+    creates = not (has_conditions(native["filter"], write.key) or is_in_transaction(options) or write.entry.has_predecessor)
     if not flows.has_checked_unique_indexes:
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)

@@ -119,20 +119,20 @@ def is_creatable_by_record(query: Document, fields: tuple[str, ...], native: Map
     identifies its entity by other fields, because the server would choose the `_id`, or one in a transaction (see `_NO_UPSERT`).
     """
     entity = read_entity_key(query, fields)
-    return "_id" in entity and not has_conditions(query, entity) and not in_transaction(native)
+    return "_id" in entity and not has_conditions(query, entity) and not is_in_transaction(native)
 
 
 _NO_UPSERT = "The duplicate-key error of a redelivery would abort the transaction. Create the entity before, or omit upsert."
 _NO_INSERT = "The duplicate-key error of a redelivery would abort the transaction. Create the entity before."
 
 
-def in_transaction(native: Mapping[str, Any]) -> bool:
+def is_in_transaction(native: Mapping[str, Any]) -> bool:
     session = native.get("session")
     return session is not None and bool(session.in_transaction)
 
 
 def check_not_in_transaction(native: Mapping[str, Any], name: str, remedy: str) -> None:
-    if in_transaction(native):
+    if is_in_transaction(native):
         raise InvalidUpdate(f"{name} in a transaction is refused. {remedy}")
 
 

@@ -51,8 +51,8 @@ from onewrite.mongodb.dialect import (
     build_update,
     check_earlier_marks,
     check_not_in_transaction,
-    in_transaction,
     is_creatable_by_record,
+    is_in_transaction,
     locate_step,
 )
 from onewrite.mongodb.expression import (
@@ -328,7 +328,7 @@ class Flows(Engine):
         if document is None or wide_projection is not None:
             return document
         judged_fields = {name: document[name] for name in list_judged_fields(entry) if name in document}
-        if in_transaction(native):  # a failing projection would abort the transaction
+        if is_in_transaction(native):  # a failing projection would abort the transaction
             return Unreadable(judged_fields)
         try:
             caller_view = (yield from self._read(entity, {**options, "projection": projection})) or {}
@@ -448,7 +448,7 @@ class CollectionAttempt(NamedTuple):
                 return Landed(response=reply)
         except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
             # The ledger might have refused the message too. The failure is then about a document that this write wouldn't have changed.
-            if in_transaction(request.native) or not can_entity_show_verdict(error):
+            if is_in_transaction(request.native) or not can_entity_show_verdict(error):
                 yield from self.raise_error(error)
             failure = error
         try:
@@ -509,7 +509,7 @@ class CollectionAttempt(NamedTuple):
         flows, write, native = self.flows, self.write, self.request.native
         check_refusal(error)
         is_large = isinstance(error, DocumentTooLarge) or getattr(error, "code", None) in _TOO_LARGE_CODES
-        if in_transaction(native) or not (is_large or getattr(error, "code", None) in _CONTENT_CODES):
+        if is_in_transaction(native) or not (is_large or getattr(error, "code", None) in _CONTENT_CODES):
             raise error  # the transaction has been aborted, so nothing more can be read in it
         if image is None or (is_large and native.get("projection") is not None):
             image = flows.read_image((yield from flows.look(write.key, native)))
@@ -617,7 +617,7 @@ class InsertAttempt(NamedTuple):
         if not isinstance(outcome, Rejected) or outcome.entity is None:
             return outcome
         # Compare with the key as the driver returned it, which can have a different form than the caller passed.
-        return judge_creation(outcome, {**self.document, "_id": outcome.entity["_id"]}, keys=1)
+        return judge_creation(outcome, {**self.document, "_id": outcome.entity["_id"]}, max_keys=1)
 
 
 def _copy_options(native: Native) -> dict[str, Any]:

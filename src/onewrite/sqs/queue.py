@@ -50,7 +50,7 @@ SQS = Service(
         "DeleteMessageBatch": "delete_message_batch",
         "ChangeMessageVisibilityBatch": "change_message_visibility_batch",
     },
-    place="QueueUrl",
+    resource="QueueUrl",
     body=as_json,
     error_code=None,
     checksum=None,
