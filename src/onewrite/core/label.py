@@ -149,7 +149,7 @@ def is_other_version(text: object) -> bool:
 
 
 def describe_other_version(attribute: str, text: object) -> str:
-    """Return the message for a label of another version of the format."""
+    """Return the error's text for a label of another version of the format."""
     return f"{attribute!r} is labelled {text!r}, but this version of onewrite only knows {FORMAT!r}. Use the version that wrote it."
 
 
@@ -159,7 +159,7 @@ def is_label(text: object) -> bool:
 
 
 def describe_mismatch(label: Label, text: object) -> str:
-    """Return the message for an entity whose label isn't the ledger's, with the remedy if the other layout is known."""
+    """Return the error's text for an entity whose label isn't the ledger's, with the remedy if the other layout is known."""
     attribute = label.slot.group
     if not is_label(text) or str(text).startswith(MOVED_LABEL):
         return describe_unread_label(attribute, text)
@@ -176,7 +176,7 @@ def describe_mismatch(label: Label, text: object) -> str:
 
 
 def describe_unknown_layout(attribute: str, layout: str) -> str:
-    """Return the message for a label whose layout this version of onewrite does not know."""
+    """Return the error's text for a label whose layout this version of onewrite doesn't know."""
     return (
         f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, and this version of onewrite doesn't know it. Nothing was "
         "written. Use the version that wrote the entity."
@@ -184,7 +184,7 @@ def describe_unknown_layout(attribute: str, layout: str) -> str:
 
 
 def describe_unread_label(attribute: str, text: object) -> str:
-    """Return the message for a label that does not name the layout of a ledger."""
+    """Return the error's text for a label that doesn't name the layout of a ledger."""
     if is_other_version(text):
         return describe_other_version(attribute, text)
     if not is_label(text):

@@ -23,6 +23,6 @@ def catch_log_errors() -> Generator[None, None, None]:
     try:
         yield
     except Exception as error:
-        message = f"onewrite: a log line was lost: {type(error).__name__}"
+        text = f"onewrite: a log line was lost: {type(error).__name__}"
         with suppress(Exception):  # stderr can be closed
-            print(message, file=sys.stderr)  # noqa: T201  # there is no other place left to say it
+            print(text, file=sys.stderr)  # noqa: T201  # there is no other place left to say it

@@ -26,7 +26,7 @@ from onewrite.outbox.passes import FOR_EVER, Passes, SweepReport
 _LOST_CODES = frozenset({286, 280, 260})
 # TypeMismatch and similar codes: the value isn't a token. Nothing else can cause them, because the rest of the request never changes.
 _UNREADABLE_CODES = frozenset({9, 14, 15, 40647, 40648, 40649})
-_KEPT_EVERY = 100  # changes after which the token is saved in a busy stream. After a crash, later changes ring twice.
+_CHANGES_PER_SAVE = 100  # changes after which the token is saved in a busy stream. After a crash, later changes ring twice.
 
 Token: TypeAlias = Mapping[str, Any]
 
@@ -155,7 +155,7 @@ class FollowedPasses(Passes):
                 report((yield from self._ring([{"_id": change["documentKey"]["_id"]}], FOR_EVER)))
             elif not stream.alive:
                 raise _EndedError("The server ended the change stream, because its collection was dropped or renamed.")
-            if change is None or count % _KEPT_EVERY == 0 or self._is_stopped:
+            if change is None or count % _CHANGES_PER_SAVE == 0 or self._is_stopped:
                 tokens.save(stream.resume_token)
             if self._is_stopped:
                 return

@@ -39,7 +39,8 @@ MAX_ATTEMPTS = 3  # to change an entity that other writers change too
 # After a failed call, the wait is shorter, because the broker might recover soon and nothing is known against the event.
 _MAX_WAIT_AFTER_REFUSAL = 300.0
 _MAX_WAIT_AFTER_FAILURE = 60.0
-_QUIET = 60.0  # seconds until a relay retries an entity that couldn't be changed, and until the log repeats a broken entity
+# Seconds until a relay retries an entity that couldn't be changed, and until the log repeats a broken entity.
+_QUIET_PERIOD = 60.0
 _MAX_SILENCE = 30.0  # seconds without a response until a pass ends: enough to get past many unpublishable events
 _MAX_SEARCH = 1.0  # seconds that found entities wait for more
 
@@ -352,9 +353,9 @@ class Passes:
             except Exception as error:
                 lane.settle_error = error
                 lane.accepted_count = 0  # the accepted events are still in the outbox
-                self._retry_at[self._boxes.canonical(lane.box.entity)] = self._clock() + _QUIET
+                self._retry_at[self._boxes.canonical(lane.box.entity)] = self._clock() + _QUIET_PERIOD
                 text = "Relay: the database refused to record the published or refused events of %r. Publishing them again in %g s: %r"
-                log(ERROR, text, dict(lane.box.entity), _QUIET, error)
+                log(ERROR, text, dict(lane.box.entity), _QUIET_PERIOD, error)
         if report.error is None and all(lane.settle_error is not None for lane in lanes):
             report.error = lanes[-1].settle_error
         if report.error is not None and self._clock() >= progress.silent_since + _MAX_SILENCE:
@@ -399,7 +400,7 @@ class Passes:
         report.broken.append(broken)
         name = self._boxes.canonical(broken.entity)
         if name not in self._log_again_at:
-            self._log_again_at[name] = self._clock() + _QUIET
+            self._log_again_at[name] = self._clock() + _QUIET_PERIOD
             text = "Relay: the outbox of %r can't be read, so its events aren't published: %s"
             log(ERROR, text, dict(broken.entity), broken.error)
 
