@@ -49,4 +49,4 @@ def test_different_messages_have_different_keys() -> None:
 
 
 def test_message_can_be_forgotten_after_its_retention() -> None:
-    assert Inbox(object(), consumer="a", retention=DAY).expires(1000.0) == 87_400.0
+    assert Inbox(object(), consumer="a", retention=DAY).expiry(1000.0) == 87_400.0

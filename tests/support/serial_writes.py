@@ -103,7 +103,7 @@ def gaining(entity: Entity, entry: Entry) -> Entity:
         marks.pop(slot, None)
     for change in entry.written_changes:
         if isinstance(change, Advance):
-            marks[change.slot] = change.reaches
+            marks[change.slot] = change.new_mark
         elif isinstance(change, Remember):
             marks[change.sets.present] = marks.get(change.sets.present, frozenset()) | {change.mark}
     return entity._replace(exists=True, marks=tuple(sorted(marks.items())))

@@ -82,6 +82,6 @@ class Inbox:
             return key
         return f"#{blake2b(key.encode(), digest_size=_HASH_BYTES).hexdigest()}"  # other keys begin with a digit
 
-    def expires(self, now: float) -> float:
+    def expiry(self, now: float) -> float:
         """Return when the database can remove a message that is stored at `now`. Both are in epoch seconds."""
         return now + self.retention.total_seconds()

@@ -209,7 +209,7 @@ class Transaction(ABC, Generic[P, W, R]):
             now = cast("Engine", self.inbox_store).clock()
             for key in self.inbox.make_keys(self.message):
                 write = Write(self.message, {self.inbox.key: key}, now, UNGUARDED, NO_STEP, token=make_token(name))
-                attempt = self.attempt_inbox(write, self.inbox.expires(now))
+                attempt = self.attempt_inbox(write, self.inbox.expiry(now))
                 actions.append(self.action(None, attempt, creates=True, missing_ok=False, steps={}))
         for place, participant in enumerate(self.participants):
             store, step = participant.store, self.steps.get(place, NO_STEP)

@@ -504,7 +504,7 @@ def _add_advance(change: Advance, place: int, draft: Draft, *, is_written: bool,
         comparison = f"{name}={draft.value(read_before)}"
     draft.ask(comparison if change.rule == "next" else f"(attribute_not_exists({name}) OR {comparison})")
     if is_written:  # with the rule "below", the condition already contains the new mark, unless a fold moves it further
-        draft.set(read_attribute, lambda write: _check_number(read(write).reaches), mark if change.last is None else None)
+        draft.set(read_attribute, lambda write: _check_number(read(write).new_mark), mark if change.last is None else None)
 
 
 def add_token(write: Write, draft: Draft) -> None:

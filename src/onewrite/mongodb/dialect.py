@@ -275,7 +275,7 @@ def _add_changes(entry: Entry, draft: Draft) -> None:
             for change in cast("tuple[Advance, ...]", entry.written_changes):
                 path = locate_slot(change.slot)
                 paths.append(path)
-                draft.sets[path] = change.reaches
+                draft.sets[path] = change.new_mark
     if draft.stages:  # a stage overwrites a value of any type, so its values must have the expected types
         parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
         # $type "object" also matches an array that contains a document.
@@ -301,7 +301,7 @@ def _locate_sets(sets: Sets) -> _Places:
 def _build_before(change: Advance) -> dict[str, Any]:
     """Return the condition that the stored mark is before the message's mark. Raise if a mark can't be stored."""
     _check_number(change.mark)
-    _check_number(change.reaches)
+    _check_number(change.new_mark)
     path = locate_slot(change.slot)
     if change.rule == "below":
         # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.

@@ -98,7 +98,7 @@ class Advance(NamedTuple):
     last: int | str | None = None
 
     @property
-    def reaches(self) -> int | str:
+    def new_mark(self) -> int | str:
         """The mark after the write."""
         return self.mark if self.last is None else self.last
 
@@ -146,10 +146,10 @@ class Advance(NamedTuple):
 
     def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether this change might have been made, because the stored mark is as high or higher."""
-        mark, reaches = lookup(self.slot), self.reaches
-        if isinstance(mark, str) and isinstance(reaches, str):
-            return mark >= reaches
-        return type(mark) is int and isinstance(reaches, int) and mark >= reaches
+        mark, new_mark = lookup(self.slot), self.new_mark
+        if isinstance(mark, str) and isinstance(new_mark, str):
+            return mark >= new_mark
+        return type(mark) is int and isinstance(new_mark, int) and mark >= new_mark
 
     def _is_below(self, message: Message, stored_mark: object) -> bool:
         """Whether the stored mark is below the message's. Raise if the two can't be compared."""

@@ -62,9 +62,10 @@ def make_window(retention: timedelta, skew: timedelta) -> Window:
     return Window(behind, ahead, -(-(behind + ahead) // (_MAX_LIVE_SLOTS - 1)))
 
 
-def find_ring(reach: Window, moment: int) -> Ring:
+def find_ring(window: Window, moment: int) -> Ring:
     """Return the ring at a moment in microseconds."""
-    return _make_ring((moment - reach.behind) // reach.width, moment // reach.width, (moment + reach.ahead) // reach.width)
+    behind, ahead, width = window
+    return _make_ring((moment - behind) // width, moment // width, (moment + ahead) // width)
 
 
 @lru_cache(maxsize=256)  # the ring changes a few times in a retention, but is needed by every write
@@ -73,10 +74,10 @@ def _make_ring(oldest: int, present: int, newest: int) -> Ring:
     return Ring(_find_slot(present), live, tuple([slot for slot in SLOTS if slot not in live]))
 
 
-def find_next_change(reach: Window, moment: int) -> int:
+def find_next_change(window: Window, moment: int) -> int:
     """Return the next moment, in microseconds, at which the ring changes."""
-    edges = (-reach.behind, 0, reach.ahead)
-    return min([((moment + edge) // reach.width + 1) * reach.width - edge for edge in edges])
+    edges = (-window.behind, 0, window.ahead)
+    return min([((moment + edge) // window.width + 1) * window.width - edge for edge in edges])
 
 
 def _find_slot(generation: int) -> str:
@@ -92,19 +93,19 @@ class Span(NamedTuple):
     live: bool
 
 
-def find_span(reach: Window, now: float, slot: str) -> Span:
+def find_span(window: Window, now: float, slot: str) -> Span:
     """Return the generation that has this slot at `now`, or had it last. The slot can also have marks of earlier generations."""
     moment = int(now * 1_000_000)
-    generation, oldest = (moment + reach.ahead) // reach.width, (moment - reach.behind) // reach.width
+    generation, oldest = (moment + window.ahead) // window.width, (moment - window.behind) // window.width
     while _find_slot(generation) != slot:
         generation -= 1
-    return Span(generation * reach.width / 1e6, (generation + 1) * reach.width / 1e6, generation >= oldest)
+    return Span(generation * window.width / 1e6, (generation + 1) * window.width / 1e6, generation >= oldest)
 
 
-class Present:
+class SetCache:
     """A cache of the last sets that were derived from a ring: their start and end in microseconds, and the sets. It saves time per message."""
 
-    __slots__ = ("memo",)
+    __slots__ = ("last",)
 
     def __init__(self) -> None:
-        self.memo: tuple[float, float, Any] = (inf, inf, None)
+        self.last: tuple[float, float, Any] = (inf, inf, None)

@@ -21,7 +21,7 @@ from onewrite.core.label import (
 )
 from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
 from onewrite.core.ledgers.ledger import Ledger, check_message, make_earlier_changes, make_terms
-from onewrite.core.ledgers.ring import Present, Ring, Window, find_next_change, find_ring, make_window
+from onewrite.core.ledgers.ring import Ring, SetCache, Window, find_next_change, find_ring, make_window
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, join_texts
 
@@ -60,7 +60,7 @@ class SeenIds(_IdLedger):
     attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
     _window: Window = field(init=False, repr=False, compare=False)
-    _present: Present = field(init=False, repr=False, compare=False)
+    _cache: SetCache = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         retention = cast("object", self.retention)
@@ -77,7 +77,7 @@ class SeenIds(_IdLedger):
         object.__setattr__(self, "terms", make_terms(self))
         span = self.retention or MAX_SQS_RETENTION  # a ledger that never forgets doesn't use its window
         object.__setattr__(self, "_window", make_window(span, span / _SKEW_SHARE))
-        object.__setattr__(self, "_present", Present())
+        object.__setattr__(self, "_cache", SetCache())
 
     @property
     def skew(self) -> timedelta | None:
@@ -94,7 +94,7 @@ class SeenIds(_IdLedger):
         """Return the ledger's entry for a write of this message at `now`, in epoch seconds."""
         if type(message) is not Message:
             check_message(message)
-        since, until, sets = self._present.memo
+        since, until, sets = self._cache.last
         moment = int(now * 1_000_000)
         if not since <= moment < until:
             sets = self._find_sets(moment)
@@ -108,7 +108,7 @@ class SeenIds(_IdLedger):
         else:
             sets = _make_bounded_sets(self.attribute, self.retention, self.readable, find_ring(self._window, moment))
             until = find_next_change(self._window, moment)
-        self._present.memo = moment, until, sets
+        self._cache.last = moment, until, sets
         return sets
 
 
