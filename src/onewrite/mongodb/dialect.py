@@ -265,10 +265,10 @@ def _add_changes(entry: Entry, draft: Draft) -> None:
         case Remember(sets, mark):
             if not sets.live:
                 return
-            places = _locate_sets(sets)
-            paths = [places.present]
-            draft.pushes[places.present] = [change.mark for change in entry.written_changes] if entry.more else [mark]
-            draft.removes |= places.dead
+            set_paths = _locate_sets(sets)
+            paths = [set_paths.present]
+            draft.pushes[set_paths.present] = [change.mark for change in entry.written_changes] if entry.more else [mark]
+            draft.removes |= set_paths.dead
             for earlier_change in entry.also:
                 draft.removes |= {locate_slot(slot): "" for slot in earlier_change.dead}
         case Advance():
@@ -284,7 +284,7 @@ def _add_changes(entry: Entry, draft: Draft) -> None:
         draft.extra_conditions += [{"$or": [{path: _ABSENT}, {path: kind}]} for path, kind in kinds.items()]
 
 
-class _Places(NamedTuple):
+class _SetPaths(NamedTuple):
     """The paths of a ledger's sets: the live ones are read, the present one gains a mark, and the dead ones are removed."""
 
     live: tuple[str, ...]
@@ -293,9 +293,9 @@ class _Places(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _locate_sets(sets: Sets) -> _Places:
+def _locate_sets(sets: Sets) -> _SetPaths:
     dead_paths = {locate_slot(slot): "" for slot in sets.dead}  # as $unset takes them
-    return _Places(tuple(map(locate_slot, sets.live)), locate_slot(sets.present), dead_paths)
+    return _SetPaths(tuple(map(locate_slot, sets.live)), locate_slot(sets.present), dead_paths)
 
 
 def _build_before(change: Advance) -> dict[str, Any]:

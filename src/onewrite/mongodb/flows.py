@@ -74,8 +74,8 @@ from onewrite.mongodb.layout import (
     measure_size,
     read_codec,
     read_image,
-    read_late,
     read_raw,
+    set_lazy_codec,
     without_ledger,
 )
 from onewrite.mongodb.native import FindOneAndUpdateArguments, UpdateOneArguments
@@ -125,7 +125,7 @@ class Flows(Engine):
         self._indexes: Document = {}
         super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
         self._codec, self.full_name = read_codec(collection), getattr(collection, "full_name", "")
-        self.target = read_late(make_durable(collection, durability), self._codec)
+        self.target = set_lazy_codec(make_durable(collection, durability), self._codec)
         self.has_checked_unique_indexes = False  # whether a check found that no unique index would refuse a second tombstone
 
     @property

@@ -152,7 +152,7 @@ class Reply(RawBSONDocument):
             return super().__repr__()
 
 
-def read_late(collection: Any, codec: CodecOptions[Any]) -> Any:
+def set_lazy_codec(collection: Any, codec: CodecOptions[Any]) -> Any:
     """Return the collection, set to read responses as `Reply` and to write requests with these options."""
     changes = {**_LENIENT, "document_class": Reply, "type_registry": _make_encoder_registry(codec)}
     if codec.datetime_conversion is not DatetimeConversion.DATETIME:  # the client's own choice can't fail

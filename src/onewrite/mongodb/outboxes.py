@@ -28,7 +28,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.mongodb.deletes import make_clear_stage
 from onewrite.mongodb.expression import read_entity_key
 from onewrite.mongodb.flows import require_majority
-from onewrite.mongodb.layout import UUIDS, Document, canonical, read_codec, read_late, set_codec
+from onewrite.mongodb.layout import UUIDS, Document, canonical, read_codec, set_codec, set_lazy_codec
 
 _MAX_EVENTS = 2**31 - 1  # more events than an array can have, because $slice requires a number
 
@@ -38,7 +38,7 @@ class Outboxes:
 
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
         majority = require_majority(collection)
-        self.target, self.raw_target = set_codec(majority, STORED_CODEC), read_late(majority, STORED_CODEC)
+        self.target, self.raw_target = set_codec(majority, STORED_CODEC), set_lazy_codec(majority, STORED_CODEC)
         # A foreign document whose _id isn't valid UTF-8 must not end the change stream each time.
         self.watched = set_codec(majority, LENIENT_CODEC)
         self.outbox = outbox

@@ -106,7 +106,7 @@ class FollowedPasses(Passes):
                     "TokenFile('relay.token'), or your own Tokens."
                 )
 
-    def _follow(self, tokens: Tokens, sweep_every: float, report: Callable[[SweepReport], object]) -> Flow[None]:
+    def _follow(self, tokens: Tokens, sweep_every: float, on_report: Callable[[SweepReport], object]) -> Flow[None]:
         """Open the stream, and follow it until the relay is stopped or the server can't resume it. Any other failure is raised."""
         token = tokens.load()
         stream: Any = None
@@ -118,7 +118,7 @@ class FollowedPasses(Passes):
             change = yield Do(stream.try_next)  # Motor opens the stream only now
             is_open = True
             # The stream must be open before the first sweep, so that no change falls between the two.
-            yield from self._listen(stream, change, tokens, sweep_every, report)
+            yield from self._listen(stream, change, tokens, sweep_every, on_report)
         except Exception as error:
             failure = error
         # Not in a `finally`: a flow that is abandoned, for example by a cancellation, can't yield another step.
@@ -135,11 +135,11 @@ class FollowedPasses(Passes):
             self._last_sweep = -inf
             return
         if not is_open and not isinstance(failure, OnewriteError):
-            yield from self._sweep_without_stream(report)
+            yield from self._sweep_without_stream(on_report)
         raise failure
 
     def _listen(
-        self, stream: Any, change: Any, tokens: Tokens, sweep_every: float, report: Callable[[SweepReport], object]
+        self, stream: Any, change: Any, tokens: Tokens, sweep_every: float, on_report: Callable[[SweepReport], object]
     ) -> Flow[None]:
         """Publish the events of each changed document, save the position, and sweep when due, until the relay is stopped.
 
@@ -147,12 +147,12 @@ class FollowedPasses(Passes):
         """
         for count in itertools.count(1):
             if self._clock() - self._last_sweep >= sweep_every:
-                yield from self._sweep_now(report)
+                yield from self._sweep_now(on_report)
             if change is None:
                 change = yield Do(stream.try_next)
             if change is not None:
                 # Pass the _id as the relay's own client decoded it. Your client might decode it to a different type, or not at all.
-                report((yield from self._ring([{"_id": change["documentKey"]["_id"]}], FOR_EVER)))
+                on_report((yield from self._ring([{"_id": change["documentKey"]["_id"]}], FOR_EVER)))
             elif not stream.alive:
                 raise _EndedError("The server ended the change stream, because its collection was dropped or renamed.")
             if change is None or count % _CHANGES_PER_SAVE == 0 or self._is_stopped:
@@ -161,19 +161,19 @@ class FollowedPasses(Passes):
                 return
             change = None
 
-    def _sweep_without_stream(self, report: Callable[[SweepReport], object]) -> Flow[None]:
+    def _sweep_without_stream(self, on_report: Callable[[SweepReport], object]) -> Flow[None]:
         """Sweep because the stream can't be opened, and only a sweep then finds events. Log a failure: the caller raises the stream's."""
         try:
-            yield from self._sweep_now(report)
+            yield from self._sweep_now(on_report)
         except OnewriteError:  # misuse, which no retry can cure
             raise
         except Exception as error:
             log(WARNING, "Relay: the sweep in place of the change stream failed too. Retrying both: %r", error)
 
-    def _sweep_now(self, report: Callable[[SweepReport], object]) -> Flow[None]:
+    def _sweep_now(self, on_report: Callable[[SweepReport], object]) -> Flow[None]:
         """Sweep all due events, and report the pass."""
         now = self._clock()
-        report((yield from self._sweep(timedelta())))
+        on_report((yield from self._sweep(timedelta())))
         self._last_sweep = now  # only after success, so that a failed sweep is repeated with the next stream
 
 
