@@ -78,14 +78,14 @@ def _read_caller_attributes(flows: Flows, item: Mapping[str, Any]) -> Entity:
     return attributes
 
 
-def _clean_up(flows: Flows, key: Mapping[str, Any], rest: Mapping[str, Any]) -> Flow[None]:
+def _clean_up(flows: Flows, key: Mapping[str, Any], item: Mapping[str, Any]) -> Flow[None]:
     """Remove the caller's attributes, and set the tombstone's expiry time unless events are pending.
 
     If events are pending, the relay sets the time when it publishes the last one. No write can emit further events.
     """
-    tombstone = read_tombstone(rest[TOMBSTONE])
-    names = [name for name in _read_caller_attributes(flows, rest) if name not in key]
-    is_expiring = tombstone.ttl not in rest and not has_pending(rest)
+    tombstone = read_tombstone(item[TOMBSTONE])
+    names = [name for name in _read_caller_attributes(flows, item) if name not in key]
+    is_expiring = tombstone.ttl not in item and not has_pending(item)
     while len(names) > _MAX_NAMES:
         yield from _remove_attributes(flows, key, tombstone, names[:_MAX_NAMES], is_expiring=False)
         names = names[_MAX_NAMES:]

@@ -241,7 +241,7 @@ class Draft:
 
     @property
     def condition(self) -> str:
-        """Return the condition expression of all parts."""
+        """The condition expression of all parts."""
         if not self.exclusions:
             return " AND ".join(self.conditions)
         # A single NOT leaves room for twice as many terms.

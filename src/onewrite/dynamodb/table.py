@@ -142,7 +142,7 @@ class _Store:
 
     @property
     def outboxes(self) -> Outboxes:
-        """Return the outboxes of this table, which a relay reads and changes."""
+        """The outboxes of this table, which a relay reads and changes."""
         return require_outboxes(self._outboxes)
 
 

@@ -464,7 +464,7 @@ class CollectionAttempt(NamedTuple):
         return Refusal(write._replace(now=flows.clock()), image, failure)
 
     def probe_write(self, failure: Exception) -> Flow[bool]:
-        """Whether the write happened before this failure, given that the entity shows its effect.
+        """Find out whether the write happened before this failure, given that the entity shows its effect.
 
         The server computes the returned document after the write. Any other failure occurs before the write, and recurs if the
         request is sent again with a filter that matches nothing.

@@ -242,7 +242,7 @@ class Passes:
         progress = _Progress(find, until)
         report, lanes = progress.report, progress.lanes
         try:
-            while (yield from self._find(progress)):
+            while (yield from self._take_entities(progress)):
                 if report.error is None:  # the last call succeeded, or this is the first call
                     progress.silent_since = self._clock()
                 if not self._is_over(until):
@@ -261,7 +261,7 @@ class Passes:
         report.error = report.error or progress.failure
         return report
 
-    def _find(self, progress: _Progress) -> Flow[bool]:
+    def _take_entities(self, progress: _Progress) -> Flow[bool]:
         """Take entities into the pass until a call to the broker is full, and return whether the pass has an entity.
 
         Found entities wait for others for at most a second. If the search fails, the found entities' events are still published.
@@ -475,7 +475,7 @@ class Passes:
             age = now - seconds(box.events[0].time)
             if min_age <= 0 or age >= min_age:  # the age is negative if the writer's clock is ahead
                 rows.append(Waiting(box.outgoing(0), age, len(box.events)))
-            if len(rows) == 2 * most:  # bounds the memory, and sorts only once for `most` entities
+            if len(rows) == 2 * most:  # keeps the list short, and sorts only once for `most` entities
                 rows = sorted(rows, key=lambda row: -row.age)[:most]
         return sorted(rows, key=lambda row: -row.age)[:most]
 

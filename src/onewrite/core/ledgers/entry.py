@@ -199,7 +199,7 @@ class Entry(NamedTuple):
 
     @property
     def passing(self) -> Entry:
-        """Return the entry that moves the mark over a message in a ledger of also=. That ledger isn't checked again."""
+        """The entry that moves the mark over a message in a ledger of also=. That ledger isn't checked again."""
         return self._replace(also=())
 
     def is_held_in_also(self, message: Message, lookup: Lookup) -> bool:
