@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from onewrite import InvalidUpdate, Message
+from onewrite import InvalidUpdate, LedgerMismatch, Message
 from onewrite.core.step import Step, StepRequest, check_begin, make_step, read_step
 
 NOW = 1_790_000_000.0
@@ -32,6 +33,12 @@ def test_message_of_a_step_survives_storage(sequence: Any, stored: object, parts
     step = read_step({**OPEN._replace(message=message).as_fields(), "sequence": stored})
     assert step.message == message
     assert type(step.message.sequence) is type(sequence)
+
+
+@pytest.mark.parametrize("change", [{"sequence": math.inf}, {"since": 7}, {"parts": 7}, {"id": ""}])
+def test_invalid_stored_step_is_a_mismatch(change: dict[str, Any]) -> None:
+    with pytest.raises(LedgerMismatch, match="ow_step"):
+        read_step({**OPEN.as_fields(), **change})
 
 
 @pytest.mark.parametrize("lease", [timedelta(days=36_526), timedelta.max])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -57,7 +58,10 @@ def test_a_tombstone_is_read_as_it_was_stored() -> None:
     assert tombstone.expiry(1.5) == 86_403
 
 
-@pytest.mark.parametrize("held", ["text", None, {}, {"at": "", "ttl": "", "seconds": "x", "by": "", "key": []}, 7])
+ENDLESS = {"at": "", "ttl": "", "seconds": math.inf, "by": "", "key": []}
+
+
+@pytest.mark.parametrize("held", ["text", None, {}, {"at": "", "ttl": "", "seconds": "x", "by": "", "key": []}, 7, ENDLESS])
 def test_invalid_stored_tombstone_is_a_mismatch(held: object) -> None:
     with pytest.raises(LedgerMismatch, match="ow_tombstone"):
         read_tombstone(held)

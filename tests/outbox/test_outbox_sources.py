@@ -63,8 +63,12 @@ NO_KEY = ["", "shop/orders/", "shop/orders/0123456789abcdef", "_id=S:o"]
 OF_NO_TYPE = [f"shop/orders/_id={value}/0123456789abcdef" for value in ("o", "X:o", "N:o", "N:")]
 WRONG = [*NO_KEY, "shop/other/_id=S:o/0123456789abcdef", *OF_NO_TYPE]
 
+# Values that the driver can't read or write, although their form is right.
+NO_BSON = [f"N:{10**29}", 'J:{"$binary":5}', 'J:{"$numberDecimal":"x"}', "J:" + "[" * 9999]
+NO_ID = ["O:o", "J:o", "S:a/x=S:b", *NO_BSON]
 
-@pytest.mark.parametrize("source", [*WRONG, "shop/orders/_id=O:o", "shop/orders/_id=J:o", "shop/orders/_id=S:a/x=S:b"])
+
+@pytest.mark.parametrize("source", [*WRONG, *(f"shop/orders/_id={value}" for value in NO_ID)], ids=lambda text: text[:50])
 def test_wrong_source_of_a_document_is_refused(collection: Any, source: str) -> None:
     with pytest.raises(ConfigurationError, match=r"isn't a source of the outbox|doesn't identify a document"):
         CollectionOutboxes(collection, ("_id",), OUTBOX).read_source(source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -130,6 +131,11 @@ def test_relay_waits_for_a_failing_database(
     relay.run(poll=0.001, on_pass=told.append)
     assert (type(told[0].error), told[0].complete) == (ConnectionError, False)
     assert broker.bodies == ["1"]
+
+
+def test_relay_can_wait_for_its_stop_alone(collection: Any) -> None:
+    relay = Relay(store(collection), lambda _: None)
+    relay.run(poll=math.inf, on_pass=lambda _: threading.Timer(0.05, relay.stop).start())
 
 
 def test_relay_stopped_during_a_conflict_ends(monkeypatch: pytest.MonkeyPatch) -> None:

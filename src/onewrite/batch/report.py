@@ -223,7 +223,7 @@ def _summarize(details: Mapping[str, Any], report: Report, failures: Sequence[Fa
     ]
     words += [f"{details[name]} {name}" for name in ("failed", "returned") if details[name]]
     records, left_out = details["records"], details["failures_left_out"]
-    remainder = [f"and {left_out} more failures"] if left_out else []
+    remainder = [f"and {left_out} more failure{'' if left_out == 1 else 's'}"] if left_out else []
     summary = ", ".join([f"{records} record{'' if records == 1 else 's'}", *words])
     return "; ".join([summary, *map(str, failures), *remainder])
 

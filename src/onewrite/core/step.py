@@ -102,7 +102,7 @@ def read_step(stored_step: object) -> Step:
         since, until = seconds(fields["since"]), seconds(fields["until"])
         ledger, key, fence = make_ledger_attribute(str(fields.get("ledger", ""))), str(fields["key"]), str(fields["fence"])
         return Step(ledger, message, key, fence, since, until, bool(fields["first"]), fields.get("unsent") is True)
-    except (KeyError, TypeError, ValueError, AttributeError, InvalidMessage) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, InvalidMessage) as error:
         raise make_step_error() from error
 
 

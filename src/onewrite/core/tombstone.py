@@ -79,7 +79,7 @@ def read_tombstone(stored_tombstone: object) -> Tombstone:
         fields = cast("Mapping[str, Any]", stored_tombstone)
         key = tuple([str(name) for name in fields["key"]])
         return Tombstone(str(fields["at"]), str(fields["ttl"]), int(fields["seconds"]), str(fields["by"]), key)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise LedgerMismatch(
             "ow_tombstone of the entity isn't a tombstone: another writer uses this name. Remove the attribute, and make the other writer "
             "use another name."

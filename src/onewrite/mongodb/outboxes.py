@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 from bson import BSON, CodecOptions, ObjectId, UuidRepresentation, json_util
 from bson.code import Code
 from bson.codec_options import DatetimeConversion
-from bson.errors import InvalidBSON, InvalidId
+from bson.errors import BSONError, InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
@@ -65,10 +65,9 @@ class Outboxes:
         """Return the key of the document whose events have that source."""
         try:
             ((name, kind, value),) = parse_source(source, self.outbox.name)
-            key = _PARSERS[kind](value)
-        except (KeyError, ValueError, InvalidId) as error:
+            return {name: _recode(_PARSERS[kind](value), _PLAIN_CODEC, self._codec)}
+        except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError, BSONError) as error:
             raise ConfigurationError(f"{source!r} doesn't identify a document of a collection.") from error
-        return {name: _recode(key, _PLAIN_CODEC, self._codec)}
 
     def read(self, entity: Document) -> Flow[Box]:
         """Return the document's outbox, which is unused if the document doesn't exist."""

@@ -9,6 +9,7 @@ harm: a sweep finds the events that no doorbell has reported.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -157,7 +158,7 @@ class Relay(_RelayFlows):
     def _sleep(self, seconds: float) -> None:
         if not self._is_stopped:  # a different wait might have taken the value of `stop`
             with suppress(Empty):
-                self._wake.get(timeout=seconds)
+                self._wake.get(timeout=min(seconds, threading.TIMEOUT_MAX))
 
 
 class AsyncRelay(_RelayFlows):
