@@ -474,6 +474,7 @@ def test_invalid_step_is_refused_before_sending(shop: Shop, asked: dict[str, Any
     with pytest.raises(InvalidUpdate, match=said):
         shop.begin(M1, "o", **asked)
     assert shop.open_steps("o") == []
+    begin(shop, safe_for=timedelta(minutes=11))
 
 
 @pytest.mark.parametrize("outbox", [Outbox("shop/orders"), Outbox("shop/orders", index="pending", shards=1)])
@@ -481,7 +482,8 @@ def test_event_is_emitted_with_the_finishing_write(make_shop: MakeShop, outbox: 
     shop = make_shop(SeenIds(), outbox)
     shop.put_raw("o", n=0)
     assert isinstance(shop.add(M1, "o", finishes=begin(shop), emit=[Event("Paid", 1)]), Applied)
-    assert [event["type"] for event in (shop.raw("o") or {})["ow_events"]] == ["Paid"]
+    shop.perform(M2, "o", Provider(), lambda n: {**shop.adds(n), "emit": [Event("Charged", n)]})
+    assert [event["type"] for event in (shop.raw("o") or {})["ow_events"]] == ["Paid", "Charged"]
 
 
 def test_outbox_of_another_name_is_refused_before_the_effect(make_shop: MakeShop) -> None:
@@ -496,6 +498,9 @@ def test_outbox_of_another_name_is_refused_before_the_effect(make_shop: MakeShop
         other.perform(M2, "o", sent.append, _same)
     assert (sent, len(shop.open_steps("o"))) == ([], 1)
     assert isinstance(shop.add(M2, "o", finishes=begin(shop, M2)), Applied)
+    shop.clock.now += MINUTE
+    with pytest.raises(LedgerMismatch, match="To rename an outbox"):
+        other.begin(M3, "o")  # it could not be finished
 
 
 # --- perform ----------------------------------------------------------------------------------------------------------
@@ -532,6 +537,7 @@ def test_failed_effect_is_retried_under_its_key(shop: Shop) -> None:
     provider.fails = 1
     with pytest.raises(TimeoutError, match="does not answer"):
         shop.perform(M1, "o", provider, _same)
+    assert isinstance(shop.open_steps("o")[0], Uncertain)  # the effect may have happened
     assert isinstance(shop.perform(M1, "o", provider, _same), Applied)
     assert (n_of(shop), provider.keys) == (5, [M1.child("charge")] * 2)
 

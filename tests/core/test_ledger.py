@@ -92,19 +92,31 @@ def test_invalid_retention_is_refused(retention: Any, said: str) -> None:
         SeenIds(retention)
 
 
+def test_retention_of_a_second_and_of_a_century_is_accepted() -> None:
+    assert [SeenIds(span).retention for span in (timedelta(seconds=1), CENTURY)] == [timedelta(seconds=1), CENTURY]
+
+
 @pytest.mark.parametrize(("id_", "held"), [("a", "a"), ("@a", "@a"), ("@a", "@/@a"), ("@/a", "@/@/a")])
 def test_plain_id_counts_for_every_source(id_: str, held: str) -> None:
     message = Message(id_, "s")
     entry = PLAIN.entry(message, NOW)
     assert isinstance(entry.judge(message, lambda _: frozenset([held])), Duplicate)
+    part = message.part("mail")
+    assert PLAIN.entry(part, NOW).judge(part, lambda _: frozenset([held])) is None
+
+
+def test_id_that_looks_like_a_source_is_another_message() -> None:
+    assert PLAIN.entry(Message("@s/a"), NOW).own.mark != PLAIN.entry(Message("a", "s"), NOW).own.mark
 
 
 # --- marks of sources -------------------------------------------------------------------------------------------------
 
 
-def test_a_gapless_sequence_needs_an_int() -> None:
+def test_marks_need_a_sequence_and_gapless_ones_an_int() -> None:
     with pytest.raises(InvalidMessage, match=r"expected an int.*HighWaterMark"):
         InSequence().entry(at("1"), NOW)
+    with pytest.raises(InvalidMessage, match="no sequence, but HighWaterMark compares"):
+        HighWaterMark().entry(Message("m", "s"), NOW)
 
 
 @pytest.mark.parametrize(("held", "sequence"), [("", "9"), ("-5", "55"), ("/", "0"), (sortable(9), "10"), ("#", "9")])

@@ -28,6 +28,16 @@ def test_two_clauses_of_a_kind_are_refused(clause: str) -> None:
         read_update(f"{clause} {clause.lower()}")
 
 
+def test_empty_condition_is_refused() -> None:
+    with pytest.raises(InvalidUpdate, match="ConditionExpression is empty"):
+        read_condition(" ")
+
+
+def test_clause_begins_after_a_function_or_an_index() -> None:
+    clauses = (("SET", "a = f(b, :c)"), ("REMOVE", "d[0]"), ("ADD", "e :e"))
+    assert read_update(" ".join(map(" ".join, clauses))).clauses == clauses
+
+
 @pytest.mark.parametrize("sign", ["'", ";", "- - ?"])
 def test_invalid_character_is_refused_and_named(sign: str) -> None:
     with pytest.raises(InvalidUpdate, match=r"^UpdateExpression .* in a place where no expression can have it") as raised:

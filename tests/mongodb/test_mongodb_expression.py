@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, InvalidUpdate, Message, SeenIds
+from onewrite import HighWaterMark, InSequence, InvalidUpdate, Message, MessageIds, SeenIds
 from onewrite.mongodb.expression import (
     check_document,
     check_filter,
     check_projection,
     check_update,
+    has_conditions,
     read_entity_key,
     widen_projection,
 )
@@ -102,6 +104,23 @@ def test_update_next_to_the_identifying_fields_is_accepted(update: Any) -> None:
     check_update(TERMS, ("shop", "email", "address.zip", "2024.number"), update)
 
 
+@pytest.mark.parametrize(
+    "query", [{"$and": [{"_id": 5}]}, {"_id": 5, "$and": [{"_id": {"$gt": 1}}]}, {"_id": 5, "$comment": "why"}], ids=str
+)
+def test_value_identifies_an_entity_among_other_conditions(query: Any) -> None:
+    assert read_entity_key(query) == {"_id": 5}
+    assert has_conditions(query, {"_id": 5}) == (len(query) > 1 and "$comment" not in query)
+
+
+def test_document_of_any_mapping_is_accepted() -> None:
+    check_update(TERMS, (), MappingProxyType({"$set": MappingProxyType({"a": "ow_l"})}))
+
+
+def test_update_inside_the_callers_own_set_is_refused() -> None:
+    with pytest.raises(InvalidUpdate, match="keeps IDs"):
+        check_update(MessageIds().terms, (), {"$set": {"messageIDs.0": "m1"}})
+
+
 # --- updates ----------------------------------------------------------------------------------------------------------
 
 
@@ -123,6 +142,10 @@ def test_a_replacement_is_refused(update: Any) -> None:
         ({1: {"a": 1}}, "1 where an operator is expected"),
         ({"$set": {1: 2}}, "Field name 1: expected a string, got a int"),
         ({"$inc": {b"a": 2}}, "Field name b'a': expected a string"),
+        ({"$set": 1}, r"\$set expects a document of fields, got a int"),
+        ({}, "The update is empty"),
+        ([], "expected operators or a pipeline"),
+        ("x", "expected operators or a pipeline"),
         ([{"$set": {1: 2}}], "Field name 1: expected a string, got a int"),
         ([{"$unset": ["a", 1]}], "Field name 1: expected a string, got a int"),
         ([{"$unset": 1}], "Field name 1: expected a string, got a int"),
