@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from boto3.dynamodb.conditions import Attr
 from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import make_token
-from onewrite.core.write import NO_STEP, Write
-from onewrite.dynamodb.dialect import build_put, build_update
+from onewrite.core.write import NO_STEP, Finishes, NoStepAtAll, Write
+from onewrite.dynamodb.dialect import _plans, build_put, build_update
 from onewrite.dynamodb.values import typed_values
 
 NOW = 1_790_000_000.0
@@ -40,6 +41,23 @@ def test_callers_arguments_are_not_changed() -> None:
     names, values = {"#a": "a"}, {":a": 1}
     update(SeenIds(), UpdateExpression="SET #a = :a", ExpressionAttributeNames=names, ExpressionAttributeValues=values)
     assert (names, values) == ({"#a": "a"}, {":a": 1})
+
+
+def test_kept_expressions_are_those_of_a_like_write() -> None:
+    unsent = NoStepAtAll((("0a", {}),))
+    steps = (NO_STEP, NoStepAtAll(), unsent, Finishes("f", "ow_l"), Finishes("f", "ow_l", overtaken=True))
+    calls = [
+        partial(build_update, write(ledger, message)._replace(step=step), {**KEY, "UpdateExpression": text})
+        for ledger in (MARK, SeenIds())
+        for message in [Message("m", source="s", sequence=sequence) for sequence in (5, "5", "five")]
+        for step in steps
+        for text in ("REMOVE a", "REMOVE b")
+    ]
+    made_alone = list[Any]()
+    for call in calls:
+        _plans.clear()
+        made_alone.append(call().kwargs)
+    assert [call().kwargs for call in calls] == made_alone
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -95,6 +113,7 @@ def test_placeholder_generated_by_boto3_is_refused(taken: dict[str, Any]) -> Non
         ({"ExpressionAttributeValues": "x"}, "ExpressionAttributeValues is a str: expected a dict"),
         ({"ExpressionAttributeValues": {1: 2}}, "1 is a int: expected the name of a placeholder"),
         ({"Key": "o-1"}, "Key is a str: expected a dict"),
+        ({"Item": {}}, "update_item doesn't accept Item"),
     ],
     ids=str,
 )
