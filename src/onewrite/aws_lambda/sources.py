@@ -23,7 +23,7 @@ from onewrite.identity.record import refuse_aggregated
 from onewrite.identity.s3 import is_s3_test
 
 _Event: TypeAlias = Mapping[str, Any] | list[Any]
-_InLanes: TypeAlias = Iterable[tuple[Hashable, Any]] | None
+_LanedRecords: TypeAlias = Iterable[tuple[Hashable, Any]] | None
 
 
 def _read_text(value: object) -> str:
@@ -53,7 +53,7 @@ def _read_direct_list(event: _Event, name: str = "Records") -> list[Any] | None:
     return None if isinstance(event, list) else _read_list(event, name)
 
 
-def _read_stream(event: _Event) -> _InLanes:
+def _read_stream(event: _Event) -> _LanedRecords:
     """Return all records in one lane, because the source redelivers every record after a failed one.
 
     If a later record were processed now, its sequence would become the mark. The failed record would then be refused as
@@ -63,12 +63,12 @@ def _read_stream(event: _Event) -> _InLanes:
     return None if records is None else [("", record) for record in records]
 
 
-def _read_kinesis_stream(event: _Event) -> _InLanes:
-    """Return the records of a Kinesis stream in their lane, each in Lambda's format."""
-    in_lanes = _read_stream(event)
-    if in_lanes is None or not isinstance(event, list):
-        return in_lanes
-    return [(lane, _read_kinesis_record(record)) for lane, record in in_lanes]
+def _read_kinesis_stream(event: _Event) -> _LanedRecords:
+    """Return the records of a Kinesis stream in their lane, each in Lambda's format, or None if the event has none."""
+    laned_records = _read_stream(event)
+    if laned_records is None or not isinstance(event, list):
+        return laned_records
+    return [(lane, _read_kinesis_record(record)) for lane, record in laned_records]
 
 
 def _read_kinesis_record(record: Any) -> Any:
@@ -76,11 +76,11 @@ def _read_kinesis_record(record: Any) -> Any:
     if not isinstance(record, dict) or "kinesis" in record:
         return cast("object", record)
     fields = cast("dict[str, Any]", record)
-    added_by_lambda = {name: value for name, value in fields.items() if name.startswith(("event", "aws", "invoke"))}
-    return {**added_by_lambda, "kinesis": {name: value for name, value in fields.items() if name not in added_by_lambda}}
+    outer_fields = {name: value for name, value in fields.items() if name.startswith(("event", "aws", "invoke"))}
+    return {**outer_fields, "kinesis": {name: value for name, value in fields.items() if name not in outer_fields}}
 
 
-def _read_queue(event: _Event) -> _InLanes:
+def _read_queue(event: _Event) -> _LanedRecords:
     """Return each message group of a FIFO queue in a lane of its own. The queue's ARN shows whether it is FIFO.
 
     Messages of a standard queue can have groups too, but those only balance consumers and imply no order.
@@ -94,20 +94,20 @@ def _read_queue(event: _Event) -> _InLanes:
     return zip(repeat(None), records)
 
 
-def _read_partitions(event: _Event) -> _InLanes:
+def _read_partitions(event: _Event) -> _LanedRecords:
     """Return all records, each in the lane of its topic and partition, or None if the event doesn't come from Kafka."""
     if isinstance(event, list):  # from EventBridge Pipes
         return [(f"{field_at(record, 'topic')}-{field_at(record, 'partition')}", record) for record in event]
     partitions = event.get("records")
     if not isinstance(partitions, dict):
         return None
-    in_lanes = cast("dict[str, Any]", partitions)
-    if not all(isinstance(records, list) for records in in_lanes.values()):
+    records_by_lane = cast("dict[str, Any]", partitions)
+    if not all(isinstance(records, list) for records in records_by_lane.values()):
         return None
-    return [(lane, record) for lane, records in in_lanes.items() for record in records]
+    return [(lane, record) for lane, records in records_by_lane.items() for record in records]
 
 
-def _read_changes(event: _Event) -> _InLanes:
+def _read_changes(event: _Event) -> _LanedRecords:
     """Return DocumentDB's changes in one lane, each with the fields that other sources put into the record."""
     changes = _read_direct_list(event, "events")
     if changes is None or isinstance(event, list):
@@ -119,7 +119,7 @@ def _read_changes(event: _Event) -> _InLanes:
     ]
 
 
-def _read_notifications(event: _Event) -> _InLanes:
+def _read_notifications(event: _Event) -> _LanedRecords:
     """Return SNS's notifications in the format that they have through SQS."""
     records = _read_direct_list(event)
     contents = [field_at(record, "Sns") for record in records or ()]
@@ -131,14 +131,14 @@ def _read_notifications(event: _Event) -> _InLanes:
     ]
 
 
-def _read_one_event(event: _Event) -> _InLanes:
+def _read_one_event(event: _Event) -> _LanedRecords:
     """Return an EventBridge event in the format that it has through SQS."""
     if isinstance(event, list) or not event.keys() >= EVENT_FIELDS:
         return None
     return [(None, _make_record(dict(event), "aws:events", event["id"], None))]
 
 
-def _read_objects(event: _Event) -> _InLanes:
+def _read_objects(event: _Event) -> _LanedRecords:
     """Return each object of an S3 notification as a record in SQS's format."""
     records = _read_direct_list(event)
     if records is None or not all(field_at(record, "s3") for record in records):

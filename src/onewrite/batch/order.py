@@ -208,14 +208,14 @@ class Lanes:
     `strict`: a failure stops its lane.
     """
 
-    __slots__ = ("_failed_lanes", "_free_numbers", "_is_open", "_is_strict", "_lanes", "_next_place", "_order", "_queues")
+    __slots__ = ("_failed_lanes", "_free_numbers", "_is_open", "_is_strict", "_lanes", "_next_index", "_order", "_queues")
 
     def __init__(self, lanes: Sequence[Hashable | None], order: Sequence[int] | None = None, *, strict: bool = True) -> None:
         self._lanes = lanes
         self._order = range(len(lanes)) if order is None else order
         self._is_strict = strict
-        # Every number before this place was taken, waits in its lane, or follows a failure there.
-        self._next_place = 0
+        # Every number before this index of the order was taken, waits in its lane, or follows a failure there.
+        self._next_index = 0
         self._is_open = True
         self._free_numbers: deque[int] = deque()  # numbers whose lane has become free
         self._queues: dict[Hashable, deque[int]] = {}  # for each busy lane, its waiting numbers
@@ -232,9 +232,9 @@ class Lanes:
         if not self._is_open:
             return None
         number = self._free_numbers.popleft() if self._free_numbers else None
-        while number is None and self._next_place < len(self._order):
-            number = self._order[self._next_place]
-            self._next_place += 1
+        while number is None and self._next_index < len(self._order):
+            number = self._order[self._next_index]
+            self._next_index += 1
             lane = self._lanes[number]
             if lane is None:
                 break

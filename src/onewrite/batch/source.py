@@ -62,8 +62,8 @@ class Source:
         if plain == [] or not isinstance(plain, Mapping | list):
             raise self._make_refusal("is an empty list" if plain == [] else f"is a {type(plain).__name__}")
         batch = cast("Mapping[str, Any] | list[Any]", plain)
-        in_lanes = self.records(batch)
-        if in_lanes is None:
+        laned_records = self.records(batch)
+        if laned_records is None:
             raise self._make_refusal("has no records of this source")
         if "window" in batch:
             raise ConfigurationError(
@@ -75,7 +75,7 @@ class Source:
         lanes: list[Hashable] = []
         # An event names its source in each record, as EventSource for SNS, or once for all records.
         event_source = None if isinstance(batch, list) else batch.get("eventSource")
-        for lane, record in in_lanes:
+        for lane, record in laned_records:
             origin = field_at(record, "eventSource") or field_at(record, "EventSource") or event_source
             is_origin_valid = isinstance(origin, str) and origin in self.origins
             # A test's event can omit the source. A list could then be of any source.

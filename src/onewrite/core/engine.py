@@ -164,7 +164,7 @@ class Engine(ABC):
     def change_step(
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
     ) -> Attempt:
-        """Return the write that changes these fields of the message's step under that ledger, or replaces the step. The step must have this fence."""
+        """Return the write that changes these fields of the message's step under that ledger, or replaces the step. It requires that the step has this fence."""
 
     @abstractmethod
     def read(self, key: Mapping[str, Any], native: Native, entry: Entry | None = None) -> Flow[Image]:

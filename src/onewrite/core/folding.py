@@ -56,7 +56,7 @@ def make_entries(ledger: Ledger, messages: Sequence[Message], written: Sequence[
 
 
 def join_entries(entries: Sequence[Entry]) -> Entry:
-    """Return the entry of one write of all messages. The entries have the same ledger and time, and are in the order of their effects."""
+    """Return the entry of one write of all messages. The entries must have the same ledger and time, and be in the order of their effects."""
     first = entries[0]
     written_changes = _merge_moves([entry.own for entry in entries])
     also: dict[object, Change] = {}

@@ -193,7 +193,7 @@ class Search(Enum):
 
 
 def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: Mapping[str, Any]) -> Box:
-    """Return the outbox in an entity's fields, whose numbers are ints.
+    """Return the outbox in an entity's fields, whose numbers must be ints.
 
     Raise `LedgerMismatch` if the outbox has another label, or contains other data. With None as the `label`, any label is accepted.
     """

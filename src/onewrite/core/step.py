@@ -89,7 +89,7 @@ def make_step(ledger: str, message: Message, request: StepRequest, call: str, no
 
 
 def read_step(stored_step: object) -> Step:
-    """Return the step, given its stored form. Its sequence is an int or a string."""
+    """Return the step, given its stored form. The sequence of the step's message is an int or a string, never a Decimal."""
     try:
         fields = cast("Mapping[str, Any]", stored_step)
         sequence = fields.get("sequence")

@@ -333,7 +333,7 @@ def check_prepared(method: str, names: Iterable[str], parameters: Collection[str
 
 
 def with_participant(outcome: Outcome, place: int | None) -> Outcome:
-    """Return the outcome with the place of its participant, or None for an inbox."""
+    """Return the outcome with the place of its participant. `place`: None for the inbox."""
     return outcome if isinstance(outcome, Applied | Superseded) else replace(outcome, participant=place)
 
 

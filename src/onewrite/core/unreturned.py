@@ -81,7 +81,7 @@ class FunctionCall:
     __slots__ = ("_token", "chain", "guarded_calls", "is_running", "names", "task")
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self.names, self.task = {*map(_make_key, messages)}, _find_task()
+        self.names, self.task = {*map(_read_name, messages)}, _find_task()
         self.guarded_calls: dict[GuardedCall, None] = {}
 
     def __enter__(self) -> Self:
@@ -99,7 +99,7 @@ class FunctionCall:
 
     def read_notes(self, message: Message) -> tuple[Note, ...]:
         """Return the ends of the guarded calls that left this message, or a part of it, unsettled."""
-        return tuple([note for call in self.guarded_calls.copy() for note in call.read_notes(_make_key(message))])
+        return tuple([note for call in self.guarded_calls.copy() for note in call.read_notes(_read_name(message))])
 
 
 class GuardedCall:
@@ -120,7 +120,7 @@ class GuardedCall:
         self.messages: Sequence[Message] | None = messages
         self.keys: list[tuple[Store, Mapping[str, Any]]] = []
         # The function calls that work on these messages: the one of this thread or task, and its outer ones, if the messages are theirs.
-        current, names = _current.get(), {*map(_make_key, messages or ())}
+        current, names = _current.get(), {*map(_read_name, messages or ())}
         if current is not None and current.is_running and current.names >= names:
             self._calls: Sequence[FunctionCall] = current.chain
         else:
@@ -171,9 +171,9 @@ class GuardedCall:
         kinds: Any = Answer if self.answers else _REMEMBERED
         if not all(entity.is_in(own_entities) for entity in other_entities):
             kinds = Applied  # a refusal can come from an entity that this call hasn't written to
-        keys = {_make_part_key(answer.message) for answer in settled if isinstance(answer, kinds)}
-        self.messages = [message for message in self.messages if _make_part_key(message) not in keys]
-        self.answers = [answer for answer in self.answers if _make_part_key(answer.message) not in keys]
+        settled_names = {_read_part_name(answer.message) for answer in settled if isinstance(answer, kinds)}
+        self.messages = [message for message in self.messages if _read_part_name(message) not in settled_names]
+        self.answers = [answer for answer in self.answers if _read_part_name(answer.message) not in settled_names]
         if not self.messages:
             for call in self._calls:
                 call.guarded_calls.pop(self, None)
@@ -190,10 +190,10 @@ class GuardedCall:
         return entities
 
     def read_notes(self, name: tuple[str, str]) -> list[Note]:
-        """Return how the call ended for the message with this ID and source, and for its parts; nothing if it has settled them."""
+        """Return how the call ended for the message of this name, and for its parts; nothing if it has settled them."""
         if self.answers:
-            return [Note(answer, *self.line) for answer in self.answers if _make_key(answer.message) == name]
-        if self.messages is None or name in map(_make_key, self.messages):
+            return [Note(answer, *self.line) for answer in self.answers if _read_name(answer.message) == name]
+        if self.messages is None or name in map(_read_name, self.messages):
             return [Note(self.error or UnfinishedWrite(_UNFINISHED))]
         return []
 
@@ -250,9 +250,9 @@ def _find_task() -> tuple[int, object]:
     return get_ident(), task
 
 
-# The first key is equal for a message and its parts. The second distinguishes them.
-_make_key: Callable[[Message], tuple[str, str]] = attrgetter("id", "source")
-_make_part_key: Callable[[Message], tuple[str, str, tuple[str, ...]]] = attrgetter("id", "source", "parts")
+# The first name is the same for a message and its parts. The second distinguishes them.
+_read_name: Callable[[Message], tuple[str, str]] = attrgetter("id", "source")
+_read_part_name: Callable[[Message], tuple[str, str, tuple[str, ...]]] = attrgetter("id", "source", "parts")
 
 
 def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Message] | None:

@@ -53,10 +53,13 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
 
 
 def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
-    """Return the outcome, and the item after the request. The response shows the item before it."""
+    """Return the outcome, and the item after the request. The response shows the item before it.
+
+    Of the events, the item can lack earlier ones: `delete` only needs to know whether any are pending.
+    """
     verdict, write = settled.result, settled.attempt.write
     if settled.refusal is not None:
-        if isinstance(verdict, Landed):
+        if isinstance(verdict, Landed):  # the image already shows this call's own write, whose response was lost
             return Applied(write.message, verdict.entity, retried=True), settled.refusal.image.fields
         return (yield from conclude(settled)), settled.refusal.image.fields
     landed, burial = cast("Landed", verdict), cast("Burial", write.burial)
@@ -66,7 +69,7 @@ def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome,
     }
     if write.emission is not None and write.emission.events:
         attributes |= {OUTBOX.label: write.emission.label, OUTBOX.events: [*write.emission.events]}
-    attributes.pop(burial.tombstone.ttl, None)
+    attributes.pop(burial.tombstone.ttl, None)  # the request removed the item's own expiry time
     return Applied(write.message, landed.entity, response=landed.response), attributes
 
 

@@ -25,7 +25,7 @@ from onewrite.core.flow import Call
 from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember
 from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
-from onewrite.core.write import Begins, Burial, Finishes, NoStep, NoStepAtAll, Withdraws, Write
+from onewrite.core.write import Begins, Burial, Finishes, NoStepAtAll, Withdraws, Write
 from onewrite.dynamodb.expression import (
     USE_LESS,
     check_arguments,
@@ -222,7 +222,7 @@ class Draft:
 
     - `exclusions`: terms that must all be false
     - `constants`: values that are the same in all writes of the shape
-    - `message_hash`: the placeholder of the message's hash, once a condition contains it
+    - `own_mark`: the placeholder of the write's own mark, if the step's condition contains it
     """
 
     def __init__(self, *, repeats: bool = False) -> None:
@@ -237,7 +237,7 @@ class Draft:
         self.adds: list[str] = []
         self.removes: list[str] = []
         self.deletes: list[str] = []
-        self.message_hash = ""
+        self.own_mark = ""
 
     @property
     def condition(self) -> str:
@@ -346,27 +346,27 @@ def add_parts(write: Write, draft: Draft) -> None:
 def add_step(write: Write, draft: Draft) -> None:
     """Require that the item isn't deleted and has no open step of the message, or that it has this worker's step. Change the step."""
     step = write.step
-    if isinstance(step, NoStep | NoStepAtAll | Begins):
-        draft.ask(f"attribute_not_exists({TOMBSTONE})")
-        if isinstance(step, NoStepAtAll):
-            _end_unsent_steps(step, draft)
-            return
-        for ledger in write.entry.terms.attributes:
-            if ledger == UNNAMED and type(write.entry.own.mark) is bytes:
-                first_hash = draft.message_hash = draft.value(_read_own_mark)  # a mark of bytes is the message's hash
-            else:
-                first_hash = draft.value(partial(_hash_message, ledger, 0))
-            places = range(1, 1 + len(write.other_messages))
-            draft.exclude(STEPS, [first_hash, *[draft.value(partial(_hash_message, ledger, place)) for place in places]])
-        if isinstance(step, Begins):
-            draft.set(_read_step_name, _read_step, draft.value(_read_step, STEP_VALUE))
-            draft.add(STEPS, _read_step_members)
+    if isinstance(step, Finishes | Withdraws):
+        # The fence alone proves that this worker can record the effect.
+        name = draft.name(_read_step_name)
+        draft.ask(f"{name}.{draft.name('fence')}={draft.value(attrgetter('step.fence'))}")
+        draft.remove(_read_step_name)
+        draft.deletes.append(f"{STEPS} {draft.value(_read_step_members)}")
         return
-    # The fence alone proves that this worker can record the effect.
-    name = draft.name(_read_step_name)
-    draft.ask(f"{name}.{draft.name('fence')}={draft.value(attrgetter('step.fence'))}")
-    draft.remove(_read_step_name)
-    draft.deletes.append(f"{STEPS} {draft.value(_read_step_members)}")
+    draft.ask(f"attribute_not_exists({TOMBSTONE})")
+    if isinstance(step, NoStepAtAll):
+        _end_unsent_steps(step, draft)
+        return
+    for ledger in write.entry.terms.attributes:
+        if ledger == UNNAMED and type(write.entry.own.mark) is bytes:  # the mark is the message's hash
+            first_hash = draft.own_mark = draft.value(_read_own_mark)
+        else:
+            first_hash = draft.value(partial(_hash_message, ledger, 0))
+        places = range(1, 1 + len(write.other_messages))
+        draft.exclude(STEPS, [first_hash, *[draft.value(partial(_hash_message, ledger, place)) for place in places]])
+    if isinstance(step, Begins):
+        draft.set(_read_step_name, _read_step, draft.value(_read_step, STEP_VALUE))
+        draft.add(STEPS, _read_step_members)
 
 
 def _end_unsent_steps(step: NoStepAtAll, draft: Draft) -> None:
@@ -439,7 +439,7 @@ def add_ledger(write: Write, draft: Draft) -> None:
             if isinstance(change, Advance):
                 _add_advance(change, place, draft, is_written=place < written_count)
             elif change.sets.live:
-                marks = [_name_mark(write, place, draft)]
+                marks = [_name_mark(place, draft)]
                 marks += [draft.value(partial(_read_alias, place, alias)) for alias in range(len(change.aliases))]
                 for slot in change.sets.live:
                     draft.exclude(draft.name(locate_slot(slot)), marks)
@@ -450,12 +450,11 @@ def add_ledger(write: Write, draft: Draft) -> None:
         draft.remove(*[locate_slot(slot) for slot in entry.dead])
 
 
-def _name_mark(write: Write, place: int, draft: Draft) -> str:
-    """Return the placeholder of a mark. A mark of bytes is the message's hash, which can have a placeholder already."""
-    if place == 0:
-        is_hash = draft.message_hash and type(write.entry.own.mark) is bytes
-        return draft.message_hash if is_hash else draft.value(_read_own_mark)
-    return draft.value(partial(_read_mark, place))
+def _name_mark(place: int, draft: Draft) -> str:
+    """Return the placeholder of the mark of the change at this place. That of the own mark, at place 0, might exist already."""
+    if place:
+        return draft.value(partial(_read_mark, place))
+    return draft.own_mark or draft.value(_read_own_mark)
 
 
 def _read_mark(place: int, write: Write) -> object:

@@ -37,7 +37,7 @@ def measure_value(value: Any) -> int:
         case dict():
             members = cast("dict[str, Any]", value)
             return 3 + len(members) + measure_item(members)
-        case _:
+        case _:  # null or a boolean
             return 1
 
 

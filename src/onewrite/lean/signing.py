@@ -33,7 +33,7 @@ class Signer:
         self._moment = (-1, "")
 
     def sign(self, method: str, headers: Mapping[str, str], body: bytes, now: float) -> dict[str, str]:
-        """Return the headers with those of the signature. Their names are in lower case, and all of them are signed."""
+        """Return these headers and those of the signature, which signs all of them. Their names must be in lower case."""
         moment = self._format_time(int(now))
         signed_headers = {**headers, "x-amz-date": moment}
         if self._keys.session_token:
@@ -75,7 +75,7 @@ class _Day(NamedTuple):
 
 
 def build_canonical_request(method: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
-    """Return the names of the signed headers, and the canonical request."""
+    """Return the names of the signed headers, and the canonical request. The headers' names must be in lower case."""
     sorted_headers = sorted(headers.items())
     lines = "".join([f"{name}:{' '.join(value.split())}\n" for name, value in sorted_headers])
     names = ";".join([name for name, _ in sorted_headers])

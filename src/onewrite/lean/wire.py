@@ -96,15 +96,15 @@ class Connection:
             self._socket.close()
 
 
-def connect(address: Address, wiring: Wiring, context: Callable[[], ssl.SSLContext]) -> Connection:
-    """Return a new connection to this address. `context` returns the TLS context, and is called only for an encrypted one."""
+def connect(address: Address, wiring: Wiring, read_context: Callable[[], ssl.SSLContext]) -> Connection:
+    """Return a new connection to this address. `read_context` returns the TLS context, and is called only for an encrypted address."""
     # The TLS handshake has this timeout too.
     sock = socket.create_connection((address.host, address.port), wiring.connect_timeout)
     try:
         for option in wiring.socket_options:
             sock.setsockopt(*option)
         if address.is_encrypted:
-            sock = context().wrap_socket(sock, server_hostname=address.host)
+            sock = read_context().wrap_socket(sock, server_hostname=address.host)
         sock.settimeout(wiring.read_timeout)
     except BaseException:
         sock.close()

@@ -21,7 +21,7 @@ from onewrite.core.event import Emission
 from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
 from onewrite.core.ledgers.entry import Advance, Entry, Remember, SetMark, Sets, Terms
 from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
-from onewrite.core.write import Begins, Finishes, NoStep, NoStepAtAll, Withdraws, Write
+from onewrite.core.write import Begins, Finishes, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.expression import Update, can_fail, check_document, check_projection, has_conditions, read_entity_key
@@ -175,28 +175,28 @@ class Draft:
 def add_step(write: Write, draft: Draft) -> None:
     """Require that the entity isn't deleted and has no open step of the message, or that it has this worker's step. Change the step."""
     step = write.step
-    if isinstance(step, NoStep | NoStepAtAll | Begins):
-        draft.asks[TOMBSTONE] = _ABSENT
-        if isinstance(step, NoStepAtAll):
-            draft.asks[STEPS] = dict(step.unsent) if step.unsent else _NONE_OPEN
-            draft.removes |= {f"{STEPS}.{step_hash}": "" for step_hash, _ in step.unsent}
-            return
-        mark = write.entry.own.mark
-        for ledger in write.entry.terms.attributes:
-            if ledger == UNNAMED and type(mark) is bytes:  # a mark of bytes is the message's hash
-                draft.asks[f"{STEPS}.{mark.hex()}"] = _ABSENT
-            else:
-                draft.asks[locate_step(ledger, write.message)] = _ABSENT
-            for message in write.other_messages:
-                draft.asks[locate_step(ledger, message)] = _ABSENT
-        if isinstance(step, Begins):
-            _check_number(write.message.sequence)  # the step stores the sequence even if the ledger ignores it
-            draft.sets[locate_step(write.entry.terms.attribute, write.message)] = step.step.as_fields()
+    if isinstance(step, Finishes | Withdraws):
+        # The fence alone proves that this worker can record the effect.
+        path = locate_step(step.ledger, write.message)
+        draft.asks[f"{path}.fence"] = step.fence
+        draft.removes[path] = ""
         return
-    # The fence alone proves that this worker can record the effect.
-    path = locate_step(step.ledger, write.message)
-    draft.asks[f"{path}.fence"] = step.fence
-    draft.removes[path] = ""
+    draft.asks[TOMBSTONE] = _ABSENT
+    if isinstance(step, NoStepAtAll):
+        draft.asks[STEPS] = dict(step.unsent) if step.unsent else _NONE_OPEN
+        draft.removes |= {f"{STEPS}.{step_hash}": "" for step_hash, _ in step.unsent}
+        return
+    mark = write.entry.own.mark
+    for ledger in write.entry.terms.attributes:
+        if ledger == UNNAMED and type(mark) is bytes:  # the mark is the message's hash
+            draft.asks[f"{STEPS}.{mark.hex()}"] = _ABSENT
+        else:
+            draft.asks[locate_step(ledger, write.message)] = _ABSENT
+        for message in write.other_messages:
+            draft.asks[locate_step(ledger, message)] = _ABSENT
+    if isinstance(step, Begins):
+        _check_number(write.message.sequence)  # the step stores the sequence even if the ledger ignores it
+        draft.sets[locate_step(write.entry.terms.attribute, write.message)] = step.step.as_fields()
 
 
 def locate_step(ledger: str, message: Message) -> str:
@@ -235,11 +235,10 @@ def add_ledger(write: Write, draft: Draft) -> None:
         draft.sets |= label_sets
     if isinstance(step, Finishes):  # the begin already checked the message, so only the order matters
         if isinstance(own, Advance):
-            draft.extra_conditions.append(
-                {locate_slot(own.slot): {"$gte": own.mark}} if step.overtaken else _build_before(own)
-            )
-            if step.overtaken:  # later messages have already moved the mark
+            if step.overtaken:  # later messages have already moved the mark, which stays
+                draft.extra_conditions.append({locate_slot(own.slot): {"$gte": own.mark}})
                 return
+            draft.extra_conditions.append(_build_before(own))
     elif type(own) is Remember and not entry.more and not entry.also and not own.aliases:  # nearly always
         lacks = {"$ne": own.mark}
         for path in _locate_sets(own.sets).live:

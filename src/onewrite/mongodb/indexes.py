@@ -94,7 +94,7 @@ def check_unique_indexes(indexes: Document, fields: Sequence[str]) -> None:
     for name, index in indexes.items():
         keys = [key for key, _ in index["key"]]
         other_keys = [key for key in keys if key.partition(".")[0] not in key_fields]
-        has_entity_key = "_id" in keys or (fields and {*fields} <= {*keys})  # so the index distinguishes tombstones
+        has_entity_key = "_id" in keys or (bool(fields) and {*fields} <= {*keys})  # so the index distinguishes tombstones
         leaves_out_tombstones = "partialFilterExpression" in index or (index.get("sparse") and other_keys == keys)
         if index.get("unique") and other_keys and not has_entity_key and not leaves_out_tombstones:
             partial = {key: {"$exists": True} for key in other_keys}

@@ -149,7 +149,7 @@ class EntityLane:
 
     @property
     def has_next(self) -> bool:
-        is_halted = self.is_overtaken or self.is_broken or self.refusal or self.error or self.settle_error
+        is_halted = bool(self.is_overtaken or self.is_broken or self.refusal or self.error or self.settle_error)
         return not is_halted and self.accepted_count < len(self.box.events)
 
     @property
