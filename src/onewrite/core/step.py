@@ -1,6 +1,6 @@
 """A step of a message: an effect outside the entity that begins before it is sent, and that the guarded write after it finishes. Pure.
 
-docs/format.md specifies the stored data. An entity holds a step from its begin to its finish, under a mark of its message. Each of these
+docs/format.md specifies the stored data. An entity holds a step from its begin to its finish, under a hash of its message. Each of these
 rules keeps a customer from being charged twice, or a charge from being forgotten:
 
 - A message has one step. The step's name only derives the key for the provider, and the key of the first begin stays.

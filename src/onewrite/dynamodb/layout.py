@@ -31,9 +31,9 @@ def locate_slot(slot: Slot) -> str:
     return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group[:-1]}{slot.key}"
 
 
-def locate_step(mark: bytes) -> str:
-    """Return the name of the attribute that contains the open step with that mark."""
-    return f"{STEP}{mark.hex()}"
+def locate_step(step_hash: bytes) -> str:
+    """Return the name of the attribute that contains the open step with that hash."""
+    return f"{STEP}{step_hash.hex()}"
 
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
@@ -61,10 +61,10 @@ def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
     fields, is_gone = item or {}, item is not None and TOMBSTONE in item
     steps: dict[str, Any] = {}
     if STEPS in fields:
-        marks = cast("frozenset[bytes]", normalize(fields[STEPS]))
-        if not isinstance(cast("object", marks), frozenset) or not {*map(type, marks)} <= {bytes}:
+        hashes = cast("frozenset[bytes]", normalize(fields[STEPS]))
+        if not isinstance(cast("object", hashes), frozenset) or not {*map(type, hashes)} <= {bytes}:
             raise make_step_error()
-        steps = {mark.hex(): fields.get(locate_step(mark)) for mark in marks}
+        steps = {step_hash.hex(): fields.get(locate_step(step_hash)) for step_hash in hashes}
     is_shown = item is not None and not is_gone and not isinstance(item, Unreadable)
     entity = without_ledger(terms, fields) if is_shown else None
     return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, is_null_absent=False)

@@ -264,7 +264,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
         outcomes: list[Outcome] = []
         failures: list[Exception] = []
         images: list[tuple[_Action, Image]] = []
-        has_expired = False  # whether an item refused a write that it would now accept
+        has_outdated_refusal = False  # whether an item refused a write that it would now accept
         for reason in reasons:
             if reason.code in _DELAYS:
                 continue
@@ -273,7 +273,7 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
             if isinstance(verdict, Exception):
                 failures.append(verdict)
             elif verdict is None:
-                has_expired = True
+                has_outdated_refusal = True
             else:
                 outcomes.append(verdict)
         # A token proves the transaction only together with its effects, and a transaction has the effects of all its writes.
@@ -284,8 +284,8 @@ class _Transaction(Transaction[Prepared, _Action, ClientError]):
             return Findings([Applied(self.message, retried=True)])
         return Findings(
             outcomes,
-            passes=bool(hidden_actions) or has_expired,
-            waits=bool(hidden_actions) or (has_expired and round_number > 0),  # one retry is immediate
+            passes=bool(hidden_actions) or has_outdated_refusal,
+            waits=bool(hidden_actions) or (has_outdated_refusal and round_number > 0),  # one retry is immediate
             failure=next(iter(failures), None),
             is_undecided=is_token_found and all(action in hidden_actions for action in other_actions),
             images={action.place: image for action, image in images if image.exists},

@@ -1,6 +1,6 @@
 """The private attributes of botocore that a lean client uses. No other module of this package uses them.
 
-tests/lean/test_lean_insides.py checks that the installed botocore has them.
+The tests in tests/lean call them on the installed botocore.
 """
 
 from __future__ import annotations

@@ -510,7 +510,7 @@ class CollectionAttempt(NamedTuple):
         check_refusal(error)
         is_large = isinstance(error, DocumentTooLarge) or getattr(error, "code", None) in _TOO_LARGE_CODES
         if is_in_transaction(native) or not (is_large or getattr(error, "code", None) in _CONTENT_CODES):
-            raise error  # the transaction has been aborted, so nothing more can be read in it
+            raise error  # nothing can be read in the aborted transaction, or the document isn't the cause
         if image is None or (is_large and native.get("projection") is not None):
             image = flows.read_image((yield from flows.look(write.key, native)))
         if is_large:
