@@ -12,7 +12,7 @@ import pytest
 
 from onewrite import Answer, Applied, Busy, Deferred, Duplicate, InSequence, Message, Outcome, Superseded, Uncertain
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.order import find_order
+from onewrite.batch.order import Lanes, find_order
 from onewrite.identity import sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
@@ -54,6 +54,15 @@ def test_equal_sequences_keep_order_and_types_are_not_compared() -> None:
     sequences: list[int | str] = ["b", 5, "a", 5, 1]
     mixed = [Message(str(number), "s", sequence) for number, sequence in enumerate(sequences)]
     assert find_order(mixed)[1] == [4, 1, 3, 2, 0]
+
+
+def test_retried_records_precede_waiting_ones_of_their_lane() -> None:
+    lanes = Lanes("aaaaa", [2, 3, 4], strict=False)
+    assert (lanes.take(), lanes.take()) == (2, None)
+    lanes.take_again([0, 1])
+    for ended, following in ((2, 0), (0, 1), (1, 3)):
+        lanes.end(ended, is_done=True)
+        assert lanes.take() == following
 
 
 def test_order_of_a_fifo_queue_is_kept() -> None:

@@ -287,3 +287,17 @@ def test_step_of_the_former_ledger_is_taken_over(shop: Shop, step: Begun) -> Non
     assert isinstance(shop.add(message(1), "o", finishes=step), Superseded)
     assert isinstance(shop.add(message(1), "o", finishes=taken), Applied)
     assert (shop.get("o") or {})["n"] == 1
+
+
+@changes
+def test_step_of_the_former_ledger_is_released(shop: Shop, step: Begun) -> None:
+    shop.release(step, sent=False)
+    again: Any = shop.begin(message(1), "o")
+    assert (type(again), again.first) == (Begun, True)
+
+
+@changes
+def test_step_of_the_former_ledger_is_allowed_again(shop: Shop, step: Begun) -> None:
+    shop.clock.now = step.until
+    again: Any = shop.begin(message(1), "o", after=shop.open_steps("o")[0], safe_for=timedelta(0))
+    assert (type(again), again.key, again.first) == (Begun, step.key, False)

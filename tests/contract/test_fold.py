@@ -216,6 +216,12 @@ def test_many_sources_in_one_batch_are_all_written(shop: Shop) -> None:
     assert n_of(shop) == 100
 
 
+def test_fold_checks_each_source_in_the_former_ledger(make_shop: MakeShop) -> None:
+    known = message(1, source="known")
+    make_shop(HighWaterMark()).add(known, "o")
+    assert kinds(make_shop(SeenIds(also=HighWaterMark())).fold([message(1), known], "o")) == [Applied, Duplicate]
+
+
 # --- what the caller's condition refuses ------------------------------------------------------------------------------
 
 

@@ -284,6 +284,14 @@ def test_unsent_step_can_begin_again(shop: Shop) -> None:
     assert isinstance(shop.add(M1, "o", finishes=again), Applied)
 
 
+@pytest.mark.parametrize("shop", ["seen", "ids", "sequence"], indirect=True)
+def test_unsent_step_is_withdrawn_if_nothing_overtakes_it(shop: Shop) -> None:
+    step = begin(shop)
+    shop.release(step, sent=False)
+    assert shop.open_steps("o") == []
+    assert isinstance(shop.add(M1, "o", finishes=step), Superseded)
+
+
 def text(n: int) -> Message:
     return Message(f"m{n}", source="s", sequence=f"#{n:04}")
 

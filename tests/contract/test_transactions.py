@@ -174,6 +174,7 @@ def test_inbox_remembers_messages_for_participants_without_ledger(make_shop: Mak
     assert isinstance(plain.transact(M1, plain.adding("c"), inbox=inbox), Duplicate)
     assert isinstance(plain.transact(M2, plain.adding("c"), inbox=inbox), Applied)
     assert numbers(plain, "a", "b", "c") == [1, 4, 1]
+    assert "ow_t" not in (plain.raw("a") or {})
 
 
 def test_ledgers_are_still_checked_with_an_inbox(make_shop: MakeShop) -> None:

@@ -229,6 +229,7 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
         "finishes=: expected the Begun or Uncertain that begin returned",
     ),
     "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"Write emit=\[Event\("),
+    "one event kept": (lambda s: untyped.transact_items(M1, [s.recording(Key=KEY, emit=Event("A", 1))]), "a list of events"),
     "the writes first": (lambda _: untyped.transact_items([], M1), "expected a Message, got list"),
     "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "got a Prepared"),
 }

@@ -118,10 +118,11 @@ def test_too_large_item_is_checked_for_duplicates() -> None:
     assert [call.method for call in calls] == ["update_item"] * 3
 
 
-def test_item_without_room_for_all_takes_half() -> None:
+@pytest.mark.parametrize("count", [2, 4])
+def test_item_without_room_for_all_takes_half(count: int) -> None:
     look = refusal(seen())
-    outcomes, _ = play_requests(fold(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE, DONE)
-    assert kinds(outcomes) == [Applied] * 4
+    outcomes, _ = play_requests(fold(flows(SeenIds()), messages(*range(count)), write), too_large(), look, DONE, DONE)
+    assert kinds(outcomes) == [Applied] * count
 
 
 def test_lost_response_is_detected_if_the_retry_is_too_large() -> None:
