@@ -54,6 +54,10 @@ def guard(
 # --- expected requests ------------------------------------------------------------------------------------------------
 
 
+def test_callers_own_conditions_come_before_those_of_the_marks() -> None:
+    assert guard(HighWaterMark(), {**QUERY, "$and": [{"n": 1}]}).filter["$and"][0] == {"n": 1}
+
+
 def test_callers_documents_are_not_changed() -> None:
     query, update = {"_id": 1, "$and": [{"c": 1}]}, {"$set": {"a": 1}, "$push": {"b": 1}, "$unset": {"c": ""}}
     before = copy.deepcopy((query, update))
