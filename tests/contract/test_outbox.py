@@ -227,6 +227,7 @@ def test_restarted_entity_is_a_new_source_and_keeps_pending_events(shop: Shop) -
     relay.flush("o")
     assert broker.said() == [("OrderPaid", 1), ("LabelledLedger", 1)]
     assert broker.accepted[1].source == source != broker.accepted[0].source
+    assert relay.restart("o") not in (None, source)  # with no pending event
     assert relay.restart("nowhere") is None
 
 

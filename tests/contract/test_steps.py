@@ -221,11 +221,13 @@ def test_new_store_applies_open_step_only_to_its_message(name: str, make_shop: M
     assert n_of(new_shop()) == 4
 
 
-@pytest.mark.parametrize("shop", ["seen"], indirect=True)
-def test_new_store_is_busy_by_its_own_messages_step(shop: Shop, make_shop: MakeShop) -> None:
+@pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(name="billing")], ids=["unnamed", "named"])
+def test_new_store_is_busy_by_its_own_messages_step(ledger: Ledger, make_shop: MakeShop) -> None:
+    shop = make_shop(ledger)
+    shop.put_raw("o", n=0)
     begin(shop)
     for write in ("add", "record", "seen"):
-        other = make_shop(SeenIds())
+        other = make_shop(ledger)
         assert isinstance(getattr(other, write)(M1, "o"), Busy), write
     assert n_of(shop) == 0
 

@@ -238,6 +238,9 @@ OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "the message last": (lambda store: store.update_one(ONE, {"$set": {}}, M1), "expected a Message, got dict"),
     "the update first": (lambda store: store.update_one(M1, {"$set": {"a": 1}}, ONE), "where an operator is expected"),
     "a filter of text": (lambda store: store.delete_one(M1, "o-1"), "The filter is a str"),
+    "a projection of text": (lambda store: store.find_one(ONE, projection="n"), "The projection: expected a dict or a"),
+    "a collation": (lambda store: store.seen(M1, {"_id": "a"}, collation={"locale": "en"}), "Under this collation"),
+    "a step that creates": (lambda store: store.begin(M1, "a", ONE, upsert=True, **STEP), "begin can't create"),
     "a message to find": (lambda store: store.find_one(M1), "Pass only the filter"),
     "a step's name last": (lambda store: store.begin(M1, ONE, "charge", **STEP), "the step's name is {'_id': 1}"),
     "the function first": (lambda store: store.fold(dict, [M1]), "fold: expected a list of messages first"),
@@ -309,6 +312,7 @@ def test_ledger_too_wide_is_named_with_remedies(table: Any, ledger: Any) -> None
 @pytest.mark.parametrize(
     ("key", "said"),
     [
+        ("email", "expected the fields that identify one entity"),
         (("_id",), "_id always identifies a document"),
         (("email", "email"), "a field occurs twice"),
         (("$email",), "isn't the name of a field"),

@@ -97,6 +97,7 @@ def test_invalid_delete_is_refused_before_sending() -> None:
     stock = guarded(faults.store)
     with pytest.raises(InvalidUpdate, match="identifies one entity"):
         stock.delete_one(M1, {"n": 1})
-    with pytest.raises(InvalidUpdate, match="doesn't accept upsert"):
-        stock.delete_one(M1, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    for option in ("upsert", "return_document", "array_filters"):
+        with pytest.raises(InvalidUpdate, match=f"doesn't accept {option}"):
+            stock.find_one_and_delete(M1, {"_id": 1}, **{option: True})  # type: ignore[arg-type]
     assert faults.requests == ()

@@ -41,6 +41,7 @@ ENTITY: dict[str, Any] = {"_id": "o-1", "n": 1}
 SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r": {"r1": [HASH]}}
 FOURTH: dict[str, Any] = {**ENTITY, "ow_l": "ow1 marks", "ow_@": {"s": 4}}
 BY_ID: dict[str, Any] = {"_id_": {"key": [("_id", 1)]}}
+LINKED: dict[str, Any] = {"session": None, "comment": "c"}  # each request of a call has them
 
 
 LANDED, NOTHING = reply(1), reply()
@@ -112,10 +113,11 @@ def test_write_is_retried_if_its_gap_is_filled() -> None:
 
 
 def test_write_is_retried_if_its_condition_now_holds() -> None:
-    outcome, steps = play(write(SeenIds(), OPEN_ONLY), NOTHING, ENTITY, {"_id": "o-1"}, LANDED)
+    outcome, steps = play(write(SeenIds(), OPEN_ONLY, let={"n": 1}), NOTHING, ENTITY, {"_id": "o-1"}, LANDED)
     assert outcome == Applied(M5)
     assert methods(steps) == ["update_one", "find_one", "find_one", "update_one"]
     assert steps[2].args == (OPEN_ONLY,)
+    assert steps[2].kwargs == {"let": {"n": 1}, "projection": {"_id": 1}}
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -149,8 +151,9 @@ def test_duplicate_key_of_the_callers_index_is_distinguished(details: Any, entit
     ],
 )
 def test_change_before_the_mark_moves_is_reported(found: Any, expected: object) -> None:
-    outcome, steps = play(write(InSequence(5), OPEN_ONLY), NOTHING, ENTITY, None, NOTHING, found)
+    outcome, steps = play(write(InSequence(5), OPEN_ONLY, **LINKED), NOTHING, ENTITY, None, NOTHING, found)
     assert outcome == expected
+    assert all(step.kwargs.items() >= LINKED.items() for step in steps)
     assert methods(steps) == ["update_one", "find_one", "find_one", "update_one", "find_one"]
 
 
@@ -162,7 +165,9 @@ def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
 
 
 def test_refused_insert_is_a_duplicate_on_the_second_lookup() -> None:
-    assert play(insert(SeenIds()), lost_race(), ENTITY, NOTHING, SEEN)[0] == Duplicate(M5, ENTITY)
+    outcome, steps = play(insert(SeenIds(), **LINKED), lost_race(), ENTITY, NOTHING, SEEN)
+    assert outcome == Duplicate(M5, ENTITY)
+    assert all(step.kwargs.items() >= LINKED.items() for step in steps)
 
 
 def test_insert_over_a_key_only_document_is_unsettled() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bson import Code, DBRef, Decimal128, Int64, Regex
+from bson import SON, Code, DBRef, Decimal128, Int64, Regex
 from pymongo.collation import Collation
 
 from onewrite import ConfigurationError, HighWaterMark, InvalidMessage, InvalidUpdate, Message, MessageIds, SeenIds
@@ -64,6 +64,23 @@ def test_callers_documents_are_not_changed() -> None:
     for ledger in (SeenIds(), HighWaterMark()):
         guard(ledger, query, update)
     assert (query, update) == before
+
+
+def test_pipeline_requires_values_of_the_expected_types() -> None:
+    expected: dict[str, Any] = {"ow_r": {"$type": "object", "$not": {"$type": "array"}}, "ow_r.r1": {"$type": "array"}}
+    conditions = [{"$or": [{path: {"$exists": False}}, {path: kind}]} for path, kind in expected.items()]
+    assert guard(SeenIds(), QUERY, [{"$set": {"n": 1}}]).filter["$and"] == conditions
+
+
+def test_write_removes_all_dead_sets() -> None:
+    dead = dict.fromkeys(["ow_r.r2", "ow_r.r3", "ow_r.r5"], "$$REMOVE")
+    guarded: Any = guard(SeenIds(), QUERY, [{"$set": {"n": 1}}])
+    assert guarded.update[1]["$set"].items() >= dead.items()
+
+
+def test_update_of_any_mapping_is_accepted() -> None:
+    guarded: Any = guard(SeenIds(), QUERY, SON({"$set": SON({"a": 1})}))
+    assert guarded.update["$set"]["a"] == 1
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import mongomock
 import pytest
-from pymongo import WriteConcern
+from pymongo import MongoClient, WriteConcern
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from onewrite import Applied, ConfigurationError, Duplicate, Inbox, InvalidUpdate, LedgerMismatch, Message, Rejected, SeenIds
@@ -147,7 +147,7 @@ def test_transaction_is_as_durable_as_its_most_durable_store() -> None:
     made(documents, [weak.updating({"_id": key}, {"$inc": {"n": 1}}) for key in "ab"])
     assert documents.session.options["write_concern"].document["w"] == 1
     strong = guarded(documents.beside("strong"))
-    made(documents, [weak.recording({"_id": "a"}), strong.recording({"_id": "b"})])
+    made(documents, [weak.recording({"_id": "a"}), strong.recording({"_id": "a"})])
     assert documents.session.options["write_concern"].document["w"] == "majority"
 
 
@@ -232,6 +232,9 @@ def test_writes_of_different_clients_are_refused() -> None:
         made(one, [*writes(one)[:1], *writes(other)[1:]])
     with pytest.raises(ConfigurationError, match="same MongoClient"):
         made(one, inbox=inbox_of(other))
+    equal = [guarded(MongoClient[Any](connect=False).shop.orders) for _ in range(2)]
+    with pytest.raises(ConfigurationError, match="same MongoClient"):
+        made(one, [store.recording({"_id": "a"}) for store in equal])
 
 
 @pytest.mark.parametrize("plain", [False, True])

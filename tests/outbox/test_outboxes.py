@@ -173,6 +173,12 @@ def _document_boxes() -> DocumentOutboxes:
         return DocumentOutboxes(collection, (), Outbox("shop"))
 
 
+@pytest.mark.parametrize(("filter", "key"), [({"_id": 1}, {"_id": 1}), ("o", None)])
+def test_entity_of_a_collection_is_named_by_its_filter(filter: Any, key: Any) -> None:
+    with pytest.raises(ConfigurationError, match="identified by a filter"):
+        _document_boxes().entity(filter, key)
+
+
 def test_lost_cursor_is_reopened_at_its_position() -> None:
     finder = _document_boxes().finder(None)
     finding: Any = finder.next()
