@@ -228,6 +228,7 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda store: store.record(M1, Key=KEY, finishes=M1),
         "finishes=: expected the Begun or Uncertain that begin returned",
     ),
+    "nothing to put": (lambda store: store.put_item(M1, Item={}), "put_item needs the Item to create"),
     "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"Write emit=\[Event\("),
     "one event kept": (lambda s: untyped.transact_items(M1, [s.recording(Key=KEY, emit=Event("A", 1))]), "a list of events"),
     "the writes first": (lambda _: untyped.transact_items([], M1), "expected a Message, got list"),

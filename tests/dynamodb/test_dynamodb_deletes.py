@@ -14,6 +14,7 @@ from onewrite.core.flow import Call, Flow, drive, make_executor
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.flows import Flows
+from onewrite.dynamodb.values import typed_values
 from onewrite.testing import Crash, Faults
 from tests.support.driven import Table
 from tests.support.seams import flows_of
@@ -61,9 +62,18 @@ def test_next_delete_removes_attributes_left_by_a_crashed_worker(table: Any, aga
     assert orders.get_item(Key=KEY) is None
     assert orders.get_item(Key=KEY, ProjectionExpression="n") is None
     assert orders.without_ledger(item(table)) == KEY
+    assert orders.without_ledger(typed_values(item(table))) == typed_values(KEY)
     assert orders.update_item(M3, Key=KEY, **MADE) == Gone(M3)
     assert orders.delete_item(again, Key=KEY) == (Duplicate(M2) if again is M2 else Gone(M3))
     assert own(table) == {**KEY, "expiresAt": EXPIRY}
+
+
+def test_deleted_item_is_returned_if_the_response_is_lost(table: Any) -> None:
+    guarded(table).update_item(M1, Key=KEY, **MADE)
+    faults = Faults(table)
+    faults.lose_answer(1)
+    outcome = guarded(faults.store).delete_item(M2, Key=KEY, ReturnValues="ALL_OLD")
+    assert outcome == Applied(M2, {**KEY, "n": 7, "colour": 7}, retried=True)
 
 
 def test_clean_up_leaves_an_entity_made_after_the_tombstone(table: Any) -> None:

@@ -87,9 +87,11 @@ def test_condition_that_closes_foreign_parentheses_is_refused(text: str, said: s
         ("SET a = f(:v REMOVE b)", "leaves a '(' open"),  # each clause is on its own
         ("REMOVE a[0 ADD c :c", "leaves a '[' open"),
         ("SET a = f(b] REMOVE c", "closes a ']' that it doesn't open"),
+        ("SET , a = :v", "begins or ends with a comma"),
+        ("SET a = :v REMOVE b, ", "begins or ends with a comma"),
     ],
 )
-def test_an_update_that_leaves_parentheses_open_is_refused(text: str, said: str) -> None:
+def test_an_update_with_a_broken_clause_is_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidUpdate, match=re.escape(said)):
         read_update(text)
 

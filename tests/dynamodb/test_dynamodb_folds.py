@@ -74,6 +74,11 @@ def test_forty_messages_with_a_condition_take_few_writes(name: str) -> None:
     assert all(len(call.kwargs["ConditionExpression"]) <= MAX_EXPRESSION_BYTES for call in calls)
 
 
+def test_one_write_takes_the_documented_number_of_messages() -> None:
+    ledgers = (SeenIds(), HighWaterMark())
+    assert [flows(ledger).limit_messages(ledger.entry(message(1), NOW)) for ledger in ledgers] == [40, 1000]
+
+
 def test_a_fold_too_long_beside_another_step_is_halved() -> None:
     refused = refusal({**KEY, STEPS: {b"0123456789"}})
     flow = fold(flows(SeenIds()), messages(*range(40)), write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -53,6 +54,9 @@ def test_kept_expressions_are_those_of_a_like_write() -> None:
         for step in steps
         for text in ("REMOVE a", "REMOVE b")
     ]
+    seen = SeenIds(also=SeenIds(timedelta(days=1), name="old"))  # whose sets change at other hours
+    entries = [seen.entry(M5, NOW + hours * 3600) for hours in range(48)]
+    calls += [partial(build_update, write(seen)._replace(entry=entry), KEY) for entry in entries]
     made_alone = list[Any]()
     for call in calls:
         _plans.clear()
@@ -114,10 +118,12 @@ def test_placeholder_generated_by_boto3_is_refused(taken: dict[str, Any]) -> Non
         ({"ExpressionAttributeValues": {1: 2}}, "1 is a int: expected the name of a placeholder"),
         ({"Key": "o-1"}, "Key is a str: expected a dict"),
         ({"Item": {}}, "update_item doesn't accept Item"),
+        ({"ConditionExpression": ""}, "ConditionExpression is empty. Omit it"),
     ],
     ids=str,
 )
 def test_argument_of_wrong_type_is_refused_by_name(native: dict[str, Any], said: str) -> None:
+    update()
     with pytest.raises(InvalidUpdate, match=said):
         update(**native)
 

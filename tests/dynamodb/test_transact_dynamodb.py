@@ -83,8 +83,8 @@ def writes(client: Any, ledger: Any = None) -> list[Any]:
     return [table.updating(Key={"id": key}, **update) for key in "ab"]
 
 
-def inbox_of(client: Any) -> Inbox:
-    return Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=lambda: NOW)
+def inbox_of(client: Any, **more: Any) -> Inbox:
+    return Inbox(client, consumer="c", retention=timedelta(days=1), table_name="inbox", clock=lambda: NOW, **more)
 
 
 def unguarded(client: Any) -> GuardedTable:
@@ -209,12 +209,13 @@ def test_invalid_request_is_checked_item_by_item(text: str) -> None:
 
 
 def test_too_many_writes_and_too_many_bytes_are_refused() -> None:
-    client = Client(DONE)
-    table = guarded(client)
+    client = Client(DONE, DONE)
+    table, inbox = guarded(client), inbox_of(client, also=("old",))
     many = [table.recording(Key={"id": str(n)}) for n in range(101)]
-    with pytest.raises(InvalidUpdate, match="101 writes"):
-        sent(client, many)
-    sent(client, many[:100])
+    for count, option in ((101, None), (99, inbox)):
+        with pytest.raises(InvalidUpdate, match="101 writes"):
+            sent(client, many[:count], inbox=option)
+        sent(client, many[: count - 1], inbox=option)
     large = [table.putting(Item={"id": str(n), "text": "x" * 390_000}) for n in range(11)]
     with pytest.raises(InvalidUpdate, match="bytes"):
         sent(client, large)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from boto3.dynamodb.types import Binary
+from botocore.exceptions import ClientError
 from bson import BSON, ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect, CursorNotFound, OperationFailure
@@ -19,6 +20,7 @@ from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
 from onewrite.outbox.following import FollowedPasses, TokenFile
 from onewrite.testing import mongomock_collection
+from tests.support import driven
 
 NOW = 1_790_000_000.0
 FIRST = PendingEvent("i1", "A", "1", "2026-09-21T14:13:20.000Z", "n1", "m1")
@@ -38,8 +40,9 @@ def test_scan_continues_page_by_page() -> None:
     finder = ItemOutboxes(object(), "orders", Outbox("shop")).finder(None)
     finding: Any = finder.next()
     assert next(finding).method == "describe_table"
-    schema = {"Table": {"KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}}
-    assert "ExclusiveStartKey" not in finding.send(schema).kwargs
+    request = finding.send({"Table": {"KeySchema": [{"AttributeName": "id"}, {"AttributeName": "at"}]}}).kwargs
+    assert (request["ProjectionExpression"], request["ConsistentRead"]) == ("#n0,#n1", True)
+    assert "ExclusiveStartKey" not in request
     assert _last(finding, {"Items": [], "LastEvaluatedKey": {"id": {"S": "k"}}}) is Search.CONTINUES
     finding = finder.next()
     assert next(finding).kwargs["ExclusiveStartKey"] == {"id": {"S": "k"}}
@@ -69,6 +72,16 @@ def test_outbox_is_read_consistently() -> None:
     request = next(ITEMS.read({"id": "o"}))
     assert isinstance(request, Call)
     assert (request.method, request.kwargs["ConsistentRead"]) == ("get_item", True)
+
+
+def test_restart_of_an_empty_outbox_requires_no_event() -> None:
+    request: Any = next(ITEMS.restart(Box({"id": "o"}, "shop/id=S:o"), "again"))
+    assert "ow_events" not in request.kwargs["ConditionExpression"]
+
+
+def test_denied_change_of_an_outbox_raises_its_error() -> None:
+    with pytest.raises(ClientError, match="AccessDenied"):
+        driven.play(ITEMS.clear(BOX, 1, NOW), driven.failure("AccessDeniedException"))
 
 
 def _last(flow: Any, answer: Any) -> Any:
