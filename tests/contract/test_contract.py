@@ -347,6 +347,7 @@ def test_string_sequences_compare_as_strings(make_shop: MakeShop) -> None:
     outcomes = [shop.add(Message("m", "s", sequence=s), "o-1") for s in ("a1", "a10", "a2", "a10")]
     assert [type(outcome) for outcome in outcomes] == [Applied, Applied, Applied, Stale]
     assert outcomes[-1] == Stale(Message("m", "s", sequence="a10"), "a2", shop.get("o-1"))
+    assert [type(shop.add(Message("m", "t", sequence=s), "o-1")) for s in ("0", "1")] == [Applied, Applied]
     assert [type(shop.add(Message("m", "numbers", sequence=s), "o-1")) for s in "0191"] == [Applied] * 3 + [Stale]
 
 

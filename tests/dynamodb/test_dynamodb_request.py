@@ -44,6 +44,10 @@ def test_callers_arguments_are_not_changed() -> None:
     assert (names, values) == ({"#a": "a"}, {":a": 1})
 
 
+def test_empty_names_are_left_out_as_dynamodb_refuses_them() -> None:
+    assert "ExpressionAttributeNames" not in update(SeenIds(), ExpressionAttributeNames={})
+
+
 def test_kept_expressions_are_those_of_a_like_write() -> None:
     unsent = NoStepAtAll((("0a", {}),))
     steps = (NO_STEP, NoStepAtAll(), unsent, Finishes("f", "ow_l"), Finishes("f", "ow_l", overtaken=True))
