@@ -82,8 +82,8 @@ def several(record: Any) -> Sequence[Message] | Message | Skip:
 
 def test_ordered_call_spans_records_and_ends_with_its_group(shop: Shop) -> None:
     handler = kinesis_handler(lambda record: several({"body": by_name(record).id}), group_by=letter)(shop)
-    assert identifiers(handler(kinesis(["a1+a2", "a3+b1", "skip", "b2", "skip"]))) == []
-    assert shop.calls == ["a1 a2 a3", "b1 b2"]
+    assert identifiers(handler(kinesis(["a1+a2", "a3+b1", "skip", "b2", "skip", "d1+c1"]))) == []
+    assert shop.calls == ["a1 a2 a3", "b1 b2", "d1", "c1"]
 
 
 @pytest.mark.parametrize("event", [sqs, kinesis])
@@ -169,9 +169,10 @@ def test_fold_writes_once_per_group() -> None:
         return Message(record["body"], source=record["body"][0], sequence=int(record["body"][1:]))
 
     with mongomock_collection() as collection:
-        orders = GuardedCollection(collection, InSequence())
+        orders, asked = GuardedCollection(collection, InSequence()), list[Any]()
 
         def settle(messages: list[Message]) -> list[Outcome]:
+            asked.extend([message.sequence for message in messages])
             entity = {"_id": messages[0].source}
             return orders.fold(
                 messages, lambda fresh: {"filter": entity, "update": {"$inc": {"n": len(fresh)}}, "upsert": True}
@@ -181,6 +182,7 @@ def test_fold_writes_once_per_group() -> None:
         first = handler.run(sqs(["a3", "b2", "a1", "c1", "b4", "a2", "b1", "a3"]))
         assert identifiers(first.response) == ["id-b4"]
         assert first.requests == 3  # one for each entity
+        assert asked == [1, 2, 3, 3, 1, 2, 4, 1]
         assert identifiers(handler(sqs(["b4", "b1", "b3", "a2"]))) == []
         assert {found["_id"]: found["n"] for found in collection.find({})} == {"a": 3, "b": 4, "c": 1}
 

@@ -275,9 +275,9 @@ def test_pass_ends_if_the_database_refuses_every_change() -> None:
 
 
 def test_outbox_broken_before_its_clear_does_not_block_others() -> None:
-    boxes = Boxes(box("a", "X"), box("b", "X"))
+    boxes = Boxes(box("a", *"XY"), box("b", "X"))
     boxes.failing = {"a": LedgerMismatch("something else")}
-    swept, _ = play(passes(boxes).sweep(), takes_all)
+    swept, _ = play(passes(boxes).sweep(), refuses("Y"))
     assert ([each.entity for each in swept.broken], boxes.cleared) == ([{"id": "a"}], [("b", 1)])
     assert (swept.overtaken, swept.pending) == (0, 0)
 
@@ -394,7 +394,7 @@ def test_overtaken_relay_postpones_nothing() -> None:
     boxes = Boxes(box("a", *"XY"))
     boxes.overtaken = {"a"}
     swept, _ = play(passes(boxes).sweep(), lambda events: [event for event in events if event.type == "Y"])
-    assert (swept.overtaken, len(swept.refused), boxes.postponed) == (1, 1, [])
+    assert (swept.overtaken, len(swept.refused), swept.pending, boxes.postponed) == (1, 1, 0, [])
 
 
 def test_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -418,7 +418,7 @@ def test_sweep_is_complete_and_a_doorbells_pass_is_not() -> None:
 
 def test_doorbell_skips_postponed_and_empty_entities() -> None:
     later = moment(NOW + 5)
-    boxes = Boxes(box("a", "X", due=later), box("b"), box("c", "X", due=moment(NOW)))
+    boxes = Boxes(box("a", "X", due=later), box("b"), box("c", "X", age=5.0, due=moment(NOW)))
     _, calls = play(passes(boxes).ring([{"id": name} for name in "abc"]), takes_all)
     assert calls == [["c1"]]
 
@@ -428,6 +428,11 @@ def test_oldest_pending_entities_are_listed() -> None:
     boxes = Boxes(box("a", "X", age=5.0), broken, box("b", *"XX", age=9.0), box("c", "X", age=1.0), box("d", "X", age=7.0))
     waiting, _ = play(passes(boxes).waiting(2.0, 2), takes_all)
     assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
+
+
+def test_broken_entities_are_listed_up_to_a_limit() -> None:
+    broken = [Broken({"id": name}, LedgerMismatch("something else")) for name in "abc"]
+    assert play(passes(Boxes(box("d", "X"), *broken)).broken(2), takes_all)[0] == broken[:2]
 
 
 def test_pending_events_are_listed_if_their_clock_was_ahead() -> None:
