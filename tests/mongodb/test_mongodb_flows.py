@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import DBRef
+from bson import DBRef, Timestamp
 from pymongo import WriteConcern
 from pymongo.errors import DuplicateKeyError
 
@@ -116,8 +116,12 @@ def test_write_is_retried_if_its_condition_now_holds() -> None:
     outcome, steps = play(write(SeenIds(), OPEN_ONLY, let={"n": 1}), NOTHING, ENTITY, {"_id": "o-1"}, LANDED)
     assert outcome == Applied(M5)
     assert methods(steps) == ["update_one", "find_one", "find_one", "update_one"]
-    assert steps[2].args == (OPEN_ONLY,)
-    assert steps[2].kwargs == {"let": {"n": 1}, "projection": {"_id": 1}}
+    assert (steps[2].args, steps[2].kwargs) == ((OPEN_ONLY,), {"let": {"n": 1}, "projection": {"_id": 1}})
+
+
+def test_clock_is_compared_with_the_servers(caplog: pytest.LogCaptureFixture) -> None:
+    play(write(SeenIds()), reply(1, operationTime=Timestamp(int(NOW) + 24_800, 1)))
+    assert "Clock skew: this process is 24800 s behind" in caplog.text
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
