@@ -1,40 +1,34 @@
 """`slow` marks what takes seconds by its nature, and is left out where somebody waits for the tests to end.
 
-It runs in CI, with `--slow`, and in a file or a test that is named on the command line. The end of a run says how many were left out.
+It runs in CI, with `--slow`, and in a file or a test that is named on the command line. The end of a run says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.ci import in_ci
-
-_LEFT_OUT: pytest.StashKey[set[str]] = pytest.StashKey()
-_WORKERS_NAME = "onewrite_slow_left_out"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests too, as in CI")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_LEFT_OUT] = set()
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if in_ci() or config.getoption("--slow"):
+    if _runs_all(config):
         return
     named_paths = set(named_files(config.args, config.invocation_params.dir))
-    left_out = [item for item in items if item.get_closest_marker("slow") is not None and item.path not in named_paths]
+    left_out = {item for item in items if item.get_closest_marker("slow") is not None and item.path not in named_paths}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        names = config.stash[_LEFT_OUT]
-        names.update(item.nodeid for item in left_out)
-        items[:] = [item for item in items if item.nodeid not in names]
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _runs_all(config: pytest.Config) -> bool:
+    return in_ci() or bool(config.getoption("--slow"))
 
 
 def named_files(arguments: Sequence[str], start: Path) -> Iterator[Path]:
@@ -45,22 +39,8 @@ def named_files(arguments: Sequence[str], start: Path) -> Iterator[Path]:
             yield path
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Each worker of pytest-xdist collects all tests, and the process that prints the summary collects none."""
-    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    left_out = session.config.stash[_LEFT_OUT]
-    if output is not None:
-        output[_WORKERS_NAME] = sorted(left_out)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[_LEFT_OUT].update(getattr(node, "workeroutput", {}).get(_WORKERS_NAME, ()))
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if count := len(config.stash[_LEFT_OUT]):
-        terminalreporter.section("left out")
+    if not _runs_all(config):
         terminalreporter.line(
-            f"{count} slow tests. `make test SLOW=1` and `pytest --slow` run them too, and so does CI=true."
+            "Slow tests were left out unless you named their file. `make test SLOW=1` and `pytest --slow` run them too."
         )
