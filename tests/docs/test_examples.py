@@ -1,0 +1,23 @@
+"""The README of each example shows what its program prints."""
+
+from __future__ import annotations
+
+import sys
+from runpy import run_module
+
+import pytest
+
+from tests.support.pages import ROOT
+
+SLOW = ("payment", "saga")
+
+
+@pytest.mark.parametrize(
+    "example", ["credit", "demo", "order_history", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)]
+)
+def test_readme_shows_what_the_example_prints(
+    example: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["python -m"])
+    run_module(example, run_name="__main__")
+    assert capsys.readouterr().out.strip() in (ROOT / "examples" / example / "README.md").read_text()
