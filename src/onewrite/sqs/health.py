@@ -94,7 +94,7 @@ class Journal:
 
         A message that was never processed is named by its SQS ID only.
         """
-        message.is_returned = True
+        message.is_returned = True  # a failure from now on is logged as a warning, because nothing else reports it
         ending = ""
         receives = message.receives
         limit = self._queue.max_receives
@@ -108,7 +108,7 @@ class Journal:
         self._log(level, text, message.failure, last_delivery=bool(ending))
 
     def log_overdue(self, members: Sequence[QueueMessage], timeout: float, place: str | None) -> None:
-        """Log that a load hasn't ended in time."""
+        """Log that a load hasn't ended in time, and count its messages."""
         self.timeouts += len(members)
         self.warn(f"not finished after {timeout:g} seconds, and returned to the queue, at {place}: {format_names(members)}")
 

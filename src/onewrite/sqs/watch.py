@@ -64,10 +64,8 @@ class Watch:
     def _describe(self, is_long: Callable[[_Activity, float], bool], name: Hashable | None = None) -> str | None:
         """Describe the first activity that has taken too long, by its name and by `is_long(activity, seconds)`. A name of None fits all."""
         now = self._clock()
-        for (
-            activity_name,
-            activity,
-        ) in self._activities.copy().items():  # copied, because other threads begin and end activities
+        # Copied, because other threads begin and end activities.
+        for activity_name, activity in self._activities.copy().items():
             if is_long(activity, now - activity.began) and name in (None, activity_name):
                 place = find_thread_line(activity.thread, self._function)
                 return f"{activity.text} for {now - activity.began:.0f} seconds, at {place}."
