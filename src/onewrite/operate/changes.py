@@ -281,6 +281,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
 
 
 def _choose_mark_ledger(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
+    """Return the ledger of marks. Raise if there is none, or if there are several."""
     candidates = [
         ledger for ledger in _list_changeable(ledgers, attribute) if isinstance(choose_ledger(ledger), HighWaterMark)
     ]
@@ -321,7 +322,7 @@ def parse_mark(image: EntityImage, text: str, before: object) -> int | str:
 
 
 def _moves_forward(before: object, mark: int | str | None) -> bool:
-    """Return whether the ledger refuses more messages after the change. Both marks have the type that `parse_mark` requires."""
+    """Whether the ledger refuses more messages after the change. Both marks have the type that `parse_mark` requires."""
     return before is ABSENT or (mark is not None and cast("int", mark) > cast("int", before))
 
 
@@ -358,6 +359,7 @@ def _describe_span(low: object, high: object) -> str:
 
 
 def _check_no_step(image: EntityImage, attribute: str, target: TargetMark) -> None:
+    """Raise if a message of the source has an open step, because such a step couldn't finish after the change."""
     for value in image.steps.values():
         step = read_step(value)
         is_same = step.message.source == target.source and step.message.parts == target.parts
@@ -390,6 +392,7 @@ def clear(image: EntityImage, attribute: str | None, now: float) -> Repair:
 
 
 def _choose_ledger_to_clear(ledgers: list[EntityLedger], attribute: str | None) -> EntityLedger:
+    """Return the ledger that is known to be onewrite's. Raise if there is none, or if there are several."""
     candidates = [
         ledger
         for ledger in ledgers

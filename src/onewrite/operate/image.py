@@ -258,6 +258,7 @@ def find_text_sets(image: EntityImage) -> dict[str, frozenset[str]]:
 def _read_ledger(
     image: EntityImage, now: float, attribute: str, label: LabelledLedger | None, *, is_named: bool
 ) -> EntityLedger:
+    """Return what the attribute tells of a ledger. `is_named`: the entity itself names the attribute, not only the operator."""
     text = image.slots.get(Slot(attribute), ABSENT) if is_ours(attribute) else ABSENT
     # Conclude nothing from another version's content.
     is_legible = not is_other_version(text)

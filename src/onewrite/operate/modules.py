@@ -73,7 +73,7 @@ def find_module(name: str) -> ModuleType:
 
 
 def _is_maker(value: object) -> bool:
-    """Return whether this is a plain function without required arguments, and not a handler. Then its result is used."""
+    """Whether this is a plain function without required arguments, and not a handler. Then its result is used."""
     function = inspect.unwrap(value) if callable(value) else value
     if not isinstance(function, FunctionType | MethodType) or find_handler(value) is not None:
         return False
@@ -92,6 +92,7 @@ def _is_dotted(name: str) -> bool:
 
 
 def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
+    """Import the user's module, which can be in the current folder."""
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)

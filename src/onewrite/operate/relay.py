@@ -150,6 +150,7 @@ def relay(
 
 
 def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_level: Level, **options: Any) -> None:
+    """Publish, or perform the only operator action among the options."""
     acts = [act for act in ("stuck", "skip", "restart") if options[act]]
     if len(acts) > 1:
         raise ConfigurationError("Pass only one of --stuck, --skip, and --restart.")
@@ -204,6 +205,7 @@ def _choose_relay(name: str | None, given: Sequence[str], options: Options, *, p
 
 
 def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], options: dict[str, Any]) -> int:
+    """Publish until stopped, or with --once for one pass. Return the exit code."""
     pass_on(relay.stop)
     kinds = options["metrics"] or ()
     progress = PassLog([emf() if kind is MetricsKind.EMF else opentelemetry(get_global_meter()) for kind in kinds])

@@ -60,7 +60,7 @@ def forget(
     options = locals()
 
     def forget_message(image: EntityImage) -> Repair:
-        return changes.forget(image, Inquiry(make_message(options), time.time(), options["attribute"]))
+        return changes.forget(image, Inquiry(make_message(options), time.time(), attribute))
 
     run_verb(lambda: _change("forget", options, forget_message))
 
@@ -92,9 +92,9 @@ def set_mark(
     options = locals()
 
     def move_mark(image: EntityImage) -> Repair:
-        if (options["sequence"] is None) != options["remove"]:
+        if (sequence is None) != remove:
             raise ConfigurationError("Pass --sequence with the new mark, or --remove.")
-        target = TargetMark(options["source"], tuple(options["part"] or ()), options["sequence"], options["attribute"])
+        target = TargetMark(source, tuple(part or ()), sequence, attribute)
         return changes.set_mark(image, target, time.time())
 
     run_verb(lambda: _change("set-mark", options, move_mark))
@@ -115,7 +115,7 @@ def clear(
 ) -> None:
     """Empty a ledger of an entity. Show which messages would take effect again, and write only with --yes."""
     options = locals()
-    run_verb(lambda: _change("clear", options, lambda image: changes.clear(image, options["attribute"], time.time())))
+    run_verb(lambda: _change("clear", options, lambda image: changes.clear(image, attribute, time.time())))
 
 
 def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Repair]) -> int:

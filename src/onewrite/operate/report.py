@@ -130,7 +130,7 @@ def tell_json(document: Mapping[str, Any]) -> None:
 
 
 def is_plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return whether the output should have no colors and no progress bars."""
+    """Whether the output should have no colors and no progress bars."""
     return not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
 
 

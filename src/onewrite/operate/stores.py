@@ -46,7 +46,7 @@ def close_clients() -> None:
 
 
 def is_named(options: Options) -> bool:
-    """Return whether the options name a store."""
+    """Whether the options name a store."""
     return options["table"] is not None or options["collection"] is not None
 
 
@@ -88,6 +88,7 @@ def make_relay(options: Options, outbox: Outbox, to: str | None) -> Relay:
 
 
 def _open_outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
+    """Return the outboxes in the table or collection that the options name."""
     _check_named(options)
     table, collection = options["table"], options["collection"]
     if table is not None:
@@ -152,6 +153,7 @@ def open_collection(url: str) -> Any:
 
 
 def _parse_names(url: str) -> tuple[str, str]:
+    """Return the names of the database and the collection in the URL. Raise if it doesn't have both."""
     try:
         parts: SplitResult = urlsplit(url)
     except ValueError:  # brackets without an address
@@ -163,6 +165,7 @@ def _parse_names(url: str) -> tuple[str, str]:
 
 
 def _make_publisher(to: str, outbox: Outbox, options: Options) -> Publish:
+    """Return a function that publishes events to this queue, topic, or bus."""
     match = _TARGET.fullmatch(to)
     if match is None:
         raise ConfigurationError(

@@ -563,7 +563,7 @@ def _list_own_fields(entity: EntityImage) -> frozenset[str]:
 
 
 def _is_sibling(entity: EntityImage, peers: Several[EntityImage]) -> bool:
-    """Return whether the entity is of the same kind as its guarded peers. A table with a sort key often holds several kinds.
+    """Whether the entity is of the same kind as its guarded peers. A table with a sort key often holds several kinds.
 
     In such a table, entities of a kind have the same attributes, or at least all that their guarded peers share outside the
     key.

@@ -103,7 +103,7 @@ def read_module(name: str, content: object) -> Module:
 
 
 def _is_store(value: object) -> bool:
-    """Return whether this is a guarded store of either engine, whose driver need not be installed."""
+    """Whether this is a guarded store of either engine, whose driver need not be installed."""
     classes = type(value).__mro__
     return any(str(kind.__module__).startswith(_ENGINES) and kind.__name__.startswith(_STORES) for kind in classes)
 
