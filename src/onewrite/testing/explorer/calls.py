@@ -193,10 +193,10 @@ class WatchedLoop:
         """Call the loop's original method, and count the function as running until its future is done."""
         future = original(*args)
         self._in_threads += 1
-        future.add_done_callback(self._has_returned)
+        future.add_done_callback(self._note_return)
         return future
 
-    def _has_returned(self, _: object) -> None:
+    def _note_return(self, _: object) -> None:
         self._in_threads -= 1
 
     def _idle(self, real: Any, timeout: float | None) -> Any:

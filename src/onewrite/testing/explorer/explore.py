@@ -199,6 +199,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
             judge.restart_at_lease(judge.prepare)
             judge.recall()
             search = _search(judge, arguments)
+            # A service with several processes shares no memory, so what one process does correctly, two might do wrongly.
             if search.schedule is None and arguments.replay is None and judge.may_share_memory:
                 judge.separate()
                 search = search.then(_search(judge, arguments))
@@ -221,6 +222,7 @@ class _Search:
     remark: str | None
 
     def then(self, other: _Search) -> _Search:
+        """Return the result of both searches, of which this one has found nothing."""
         return replace(
             other,
             schedules=self.schedules + other.schedules,
@@ -312,7 +314,10 @@ _UNTRIED = Remark(
 
 
 def _run_until_wrong(schedules: Schedules, judge: Judge) -> _Search:
-    """Run schedules until one ends wrongly. Return it in a shorter form, unless it is a replay."""
+    """Run schedules until one ends wrongly, and return the result of the search.
+
+    A wrong schedule is confirmed by the handler itself, and shortened. A replay shows exactly the schedule that it names.
+    """
     number, wrong = 0, None
     for schedule in schedules:
         number += 1

@@ -493,7 +493,8 @@ class Judge:
                 if len(self._references) + len(self._task_references) >= MAX_ORDERS:
                     self._some_untried = True
                     return
-                self._task_references.append(reference := self._process_undisturbed(order, choices))
+                reference = self._process_undisturbed(order, choices)
+                self._task_references.append(reference)
                 choices = _next_choices(choices, reference.widths)
 
     def _is_possible(self, order: tuple[int, ...]) -> bool:
@@ -568,7 +569,10 @@ class Judge:
         return copy.deepcopy(observation)
 
     def _find_breach(self) -> str | None:
-        """Return the reason to report if the invariant doesn't hold, otherwise None."""
+        """Return the reason to report if the invariant doesn't hold, otherwise None.
+
+        Record whether it has judged anything and asked a store, for the remark on an invariant that can't fail.
+        """
         if self._invariant is None:
             return None
         try:

@@ -453,7 +453,10 @@ class Subject:
         return make_cancellation_error(store, request) if fault.failure is None else fault.failure.make_error(store, request)
 
     def list_dependent_faults(self, request: Request) -> tuple[Fault, ...]:
-        """Return the faults that make a difference to this request because of earlier requests."""
+        """Return the faults that make a difference to this request because of earlier requests.
+
+        Record which tables are in transactions, and whether a read can be stale, for later requests.
+        """
         faults: tuple[Fault, ...] = ()
         if is_transaction(request):
             self._in_transactions.update(request.tables)

@@ -181,7 +181,10 @@ class Trial:
         return creation.state if creation.progress.may_overlap(delivery, creation.delivery) else None
 
     def _find_race_state(self, delivery: Delivery, request: Request) -> WorldState | None:
-        """Return the state before the last step, if this request could have read it and would then have a different effect."""
+        """Return the state before the last step, if this request could have read it and would then have a different effect.
+
+        Record that the handler sends upserts, because only then are creations remembered.
+        """
         if not may_find_nothing(request):
             return None
         self._subject.has_upserts = True
@@ -346,6 +349,7 @@ class Trial:
             self.take_over()
 
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
+        """Begin a delivery of these parts, in its own process if each delivery has one."""
         if self._subject.own_processes and (self._spares or self._subject.has_recovery):
             self._process = self._spares.pop() if self._spares else None
         if self._process is None:

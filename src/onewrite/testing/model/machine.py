@@ -248,6 +248,7 @@ class Transactions:
     # ------------------------------------------------------------ operations
 
     def _perform_operation(self, request: Request, transaction: TransactionKey) -> StoreCalls[Any]:
+        """Perform an operation on the transaction's view. An error that is the server's response aborts the transaction."""
         is_storing = request.method == "aggregate" and request.writes
         if is_storing or request.method in UNFIT_FOR_TRANSACTIONS:
             operation = "An aggregate that stores its result" if is_storing else request.method
@@ -282,6 +283,7 @@ class Transactions:
             raise make_server_error(112, "WriteConflict", _CONFLICT, _TRANSIENT)
 
     def _commit(self, transaction: TransactionKey) -> StoreCalls[None]:
+        """Merge the transaction's writes into the present state. Do nothing if it has been committed before."""
         if transaction in self._committed:
             return
         ending = self._find(transaction)
@@ -609,7 +611,7 @@ class Machine:
                 self._initial[place] = yield from self._read(place, ())
 
     def _find_state_after(self, before: WorldState, request: Request, answer: object) -> StoreCalls[WorldState]:
-        """Return the state after a request that the real store has just performed."""
+        """Return the state after a request that the real store has just performed. Record whether the structure has changed."""
         if not request.writes:
             return before
         structure = before.structure

@@ -90,6 +90,7 @@ class Mongod(ServerProcess):
         return [*command, "--replSet", "rs0", "--oplogSize", "64"]
 
     def _is_ready(self) -> bool:
+        """Whether the server accepts writes. The first call that reaches it initiates its replica set."""
         from pymongo.errors import PyMongoError
 
         with self._connect(serverSelectionTimeoutMS=2000, connectTimeoutMS=2000) as client:

@@ -45,6 +45,7 @@ def find_dynoxide() -> Path:
 
 
 def _find(name: str, packaged: Iterator[Path], remedy: str) -> Path:
+    """Return the program's path: the variable's, or else PATH's, or else the first of the packaged ones."""
     variable = f"ONEWRITE_{name.upper()}"
     if path := os.environ.get(variable):
         if not _is_program(Path(path)):
@@ -181,6 +182,7 @@ class ServerProcess(ABC):
             self._launch_on_a_free_port(attempts - 1)
 
     def _launch(self) -> None:
+        """Start the program, and wait until it is ready. Raise RuntimeError with its log if it ends, or takes too long."""
         command = self._make_command(self.folder)
         if sys.platform == "linux":
             command = [sys.executable, "-ISc", _DIE_WITH_PARENT, str(os.getpid()), *command]

@@ -71,6 +71,7 @@ def _list_patches() -> Iterator[tuple[Any, str, Patch]]:
 
 
 def _call_atomically(original: Original, handler: Any) -> Any:
+    """Perform one request at a time, and refuse a request that moto answers differently from DynamoDB."""
     _refuse_differences(handler._get_action(), handler.params)
     handler.response_headers.pop("date", None)  # see the module's docstring
     # moto adds numbers in the thread's decimal context, which would round them. This context refuses to round.
@@ -155,6 +156,7 @@ def _transact_once(actions_by_token: dict[str, Any], original: Original, handler
 def _update_all_or_nothing(
     original: Original, backend: Any, table_name: str, key: Any, update_expression: str, *args: Any, **kwargs: Any
 ) -> Any:
+    """Update an item. If the update fails, restore the item, because moto keeps the changes before the failure."""
     before = deepcopy(backend.get_item(table_name, key))
     try:
         item = original(backend, table_name, key, update_expression, *args, **kwargs)
@@ -174,6 +176,7 @@ def _check_size(item: Any) -> None:
 
 
 def _put_back(backend: Any, table_name: str, key: Any, item: Any) -> None:
+    """Restore an item, or delete it if `item` is None. With a sort key, moto keeps the items in two levels."""
     table = backend.get_table(table_name)
     hash_key, range_key = backend.get_keys_value(table, key)
     if item is None:

@@ -91,11 +91,14 @@ def _replace_parts(batch: Any, parts: Sequence[Any]) -> Any:
 
 
 def add_remainder(request: Request, answer: Mapping[str, Any] | None, remainder: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the response to the whole request, given the response to the part that was sent, or None if nothing was sent."""
+    """Return the response to the whole request, which reports the remainder as unprocessed.
+
+    `answer` is the response to the part that was sent. It is None if nothing was sent, because the batch had only one write or key.
+    """
     member = _LEFT_IN[request.method]
     if answer is None:
-        answer = {"ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}}
-        answer = answer if request.writes else {**answer, "Responses": {}}
+        responses: dict[str, Any] = {} if request.writes else {"Responses": {}}
+        answer = {"ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}, **responses}
     return {**answer, member: {**answer.get(member, {}), **remainder}}
 
 

@@ -198,6 +198,8 @@ def _hear_method(name: str, original: Function) -> Function:
 
 
 def _hear_thread(original: Function) -> Function:
+    """Make a thread use the listener of the code that starts it."""
+
     @wraps(original)
     def start(thread: Any) -> None:
         listener = _find_listener()
@@ -218,6 +220,8 @@ def _hear_pool(original: Function) -> Function:
 
 
 def _hear_loop(original: Function) -> Function:
+    """Let the listener wrap the run of an event loop."""
+
     @wraps(original)
     def run_forever(loop: Any) -> None:
         listener = _find_listener()

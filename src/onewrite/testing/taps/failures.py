@@ -28,6 +28,7 @@ class Failure:
     status: int = 400
 
     def make_error(self, store: Store, request: Request) -> Exception:
+        """Return the error that the store's driver raises if this request fails so."""
         if find_kind(store) != "collection":
             if self.text:
                 return make_client_error(store, request, self.botocore, self.text, status=self.status)

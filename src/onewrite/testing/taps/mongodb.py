@@ -343,6 +343,7 @@ class Session:
         self._keys, self._tables = (), ()
 
     def _commit(self) -> StoreCalls[None]:
+        """Commit as pymongo does: a lost connection's or a write timeout's error says that the result is unknown."""
         from pymongo.errors import ConnectionFailure, WTimeoutError
 
         self._check_open()
@@ -360,6 +361,7 @@ class Session:
             raise
 
     def _abort(self) -> StoreCalls[None]:
+        """Abort as pymongo does. Send nothing if no request has begun the transaction, or the server has aborted it."""
         from pymongo.errors import ConnectionFailure, OperationFailure
 
         self._check_open()
@@ -378,6 +380,7 @@ class Session:
             self.has_ended = True
 
     def _with_transaction(self, callback: Callback) -> StoreCalls[Any]:
+        """Call the callback and commit. Repeat both after a transient error, as pymongo does."""
         from pymongo.errors import PyMongoError
 
         attempts = 0
@@ -398,6 +401,7 @@ class Session:
                 return result
 
     def _commit_until_known(self) -> StoreCalls[None]:
+        """Commit, and repeat the commit while its result is unknown."""
         from pymongo.errors import PyMongoError
 
         while True:
@@ -611,10 +615,9 @@ def _join_results(whole: Mapping[str, Any], part: Mapping[str, Any], places: Seq
         if not isinstance(value, list):
             return value + (before or 0)
         entries = cast("list[dict[str, Any]]", value)
-        return [
-            *(before or []),
-            *[{**entry, "index": places[entry["index"]]} if "index" in entry else entry for entry in entries],
-        ]
+        # Write errors and upserts name their operation by its index in the run. Write concern errors have no index.
+        moved_entries = [{**entry, "index": places[entry["index"]]} if "index" in entry else entry for entry in entries]
+        return [*(before or []), *moved_entries]
 
     return {**whole, **{name: join(whole.get(name), value) for name, value in part.items()}}
 
