@@ -616,7 +616,9 @@ def _join_results(whole: Mapping[str, Any], part: Mapping[str, Any], places: Seq
             return value + (before or 0)
         entries = cast("list[dict[str, Any]]", value)
         # Write errors and upserts name their operation by its index in the run. Write concern errors have no index.
-        moved_entries = [{**entry, "index": places[entry["index"]]} if "index" in entry else entry for entry in entries]
+        moved_entries: list[dict[str, Any]] = [
+            {**entry, "index": places[entry["index"]]} if "index" in entry else entry for entry in entries
+        ]
         return [*(before or []), *moved_entries]
 
     return {**whole, **{name: join(whole.get(name), value) for name, value in part.items()}}
