@@ -249,6 +249,15 @@ def batch_of(*names: str) -> dict[str, Any]:
     return {"customers": [{"PutRequest": {"Item": {"id": {"S": name}}}} for name in names]}
 
 
+def test_unprocessed_writes_of_the_database_stay_reported(table: Any, client: Any) -> None:
+    database = Faults(client)
+    faults = Faults(database.store)
+    database.leave_unprocessed(1)
+    faults.leave_unprocessed(1)
+    answer = faults.store.batch_write_item(RequestItems=batch_of("c1", "c2", "c3"))
+    assert answer["UnprocessedItems"] == batch_of("c2", "c3")
+
+
 def test_batch_reports_its_last_write_as_unprocessed(table: Any, client: Any) -> None:
     faults = Faults(client)
     faults.leave_unprocessed(1)

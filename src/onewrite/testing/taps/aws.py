@@ -99,7 +99,11 @@ def add_remainder(request: Request, answer: Mapping[str, Any] | None, remainder:
     if answer is None:
         responses: dict[str, Any] = {} if request.writes else {"Responses": {}}
         answer = {"ResponseMetadata": {"HTTPStatusCode": 200, "RetryAttempts": 0}, **responses}
-    return {**answer, member: {**answer.get(member, {}), **remainder}}
+    unprocessed = dict(answer.get(member, {}))
+    for table, batch in remainder.items():
+        parts = _list_parts(unprocessed[table]) if table in unprocessed else ()  # the database can leave some, too
+        unprocessed[table] = _replace_parts(batch, [*parts, *_list_parts(batch)])
+    return {**answer, member: unprocessed}
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
