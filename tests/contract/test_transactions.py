@@ -97,6 +97,7 @@ def test_outcome_is_the_first_one_of_highest_precedence(make_shop: MakeShop) -> 
     marks.put_raw("closed", closed=True)
     rejected, stale = marks.adding("closed", if_open=True), marks.adding("late")
     deferred = counted.adding("fresh")
+    assert place_and_kind(marks.transact(M2, counted.creating("new"), marks.adding("other"))) == (0, Deferred)
     assert place_and_kind(marks.transact(M2, rejected, deferred, stale)) == (2, Stale)
     assert place_and_kind(marks.transact(M2, rejected, deferred, counted.adding("fresh too"))) == (1, Deferred)
     assert place_and_kind(marks.transact(M2, rejected, marks.adding("other"))) == (0, Rejected)
