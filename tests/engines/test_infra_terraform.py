@@ -645,18 +645,6 @@ def test_containers_have_needed_permissions_and_health_checks(application: Appli
 
 
 PLANNED = """
-module "stopped" {
-  source = "./service"
-
-  name               = "stopped"
-  image              = "docker.io/shop/relay:1"
-  relay              = "shop.relays:orders"
-  tasks              = 0
-  cluster_arn        = "arn:aws:ecs:eu-west-1:123456789012:cluster/shop"
-  subnet_ids         = ["subnet-1a"]
-  security_group_ids = ["sg-1a"]
-}
-
 module "image" {
   source = "./module"
 
@@ -706,7 +694,6 @@ def test_plan_succeeds_if_image_does_not_exist_yet(server: object, tmp_path: Pat
     # The plan alone: moto asks for the image itself, which is nowhere.
     terraform = Terraform.within(tmp_path)
     shutil.copytree(TERRAFORM, tmp_path / "module", ignore=shutil.ignore_patterns(".terraform*"))
-    shutil.copytree(ROOT / "infra" / "service", tmp_path / "service", ignore=shutil.ignore_patterns(".terraform*"))
     tmp_path.joinpath("main.tf").write_text(PLANNED.replace("IMAGE", IMAGE).replace("STREAM", STREAM))
     tmp_path.joinpath("code.zip").write_bytes(b"any")
     terraform.install_provider()
@@ -722,9 +709,6 @@ def test_plan_succeeds_if_image_does_not_exist_yet(server: object, tmp_path: Pat
         ["shop.handler"],
     )
     assert (function["handler"], function["runtime"]) == (None, None)
-    # A service without containers has no alarm for that, and its events wait all the same.
-    alarms = {values["alarm_name"] for address, values in found.items() if "stopped.aws_cloudwatch_metric_alarm" in address}
-    assert alarms == {"stopped-oldest-event", "stopped-broken"}
 
 
 def test_stacks_can_be_applied_again_after_a_destroy(terraform: Terraform, outputs: dict[str, Any], stacks: object) -> None:

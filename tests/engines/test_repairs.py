@@ -485,7 +485,7 @@ def test_any_sequence_is_applied_after_mark_removal(place: Place, capsys: pytest
         (None, "-7", -7),
     ],
 )
-def test_mark_is_set_as_written_in_the_format_of_the_old_one(
+def test_mark_is_set_as_written_in_the_old_format(
     held: int | str | None, value: str, expected: int | str | None, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for source, sequence in (("other", 1), ("s", held)):
