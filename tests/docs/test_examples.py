@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from runpy import run_module
+from importlib import import_module
 
 import pytest
 
@@ -19,5 +19,5 @@ def test_readme_shows_what_the_example_prints(
     example: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["python -m"])
-    run_module(example, run_name="__main__")
+    import_module(f"{example}.__main__").main()
     assert capsys.readouterr().out.strip() in (ROOT / "examples" / example / "README.md").read_text()
