@@ -18,6 +18,7 @@ from onewrite import (
     InSequence,
     Message,
     Outcome,
+    Rejected,
     SeenIds,
     Stale,
 )
@@ -128,6 +129,12 @@ def test_fold_passes_over_former_messages(old: Shop, new: Shop, held: tuple[int,
     assert kinds(new.fold([message(5), message(6)], "o")) == [Applied] * 2
     assert (new.get("o") or {})["n"] == 6
     assert len(adding.asked) <= 2
+
+
+def test_refused_fold_passes_over_former_messages(old: Shop, new: Shop) -> None:
+    old.add(message(2), "o")
+    outcomes = new.fold([message(n) for n in (1, 2, 3)], "o", Adding(creates=False, limit=2))
+    assert kinds([*outcomes, new.add(message(4), "o")]) == [Applied, Duplicate, Rejected, Applied]
 
 
 def test_old_writer_can_continue_next_to_new_writers(make_shop: MakeShop, new: Shop) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from copy import deepcopy
 from datetime import timedelta
+from decimal import Decimal
 from inspect import isawaitable
 from typing import Any
 
@@ -54,7 +55,7 @@ PREPARED: dict[str, dict[str, dict[str, Any]]] = {
             "UpdateExpression": "SET #a = :a",
             "ConditionExpression": "b = :b",
             "ExpressionAttributeNames": {"#a": "a"},
-            "ExpressionAttributeValues": {":a": {"deep": [{"deeper": 1}]}, ":b": [1, [2]]},
+            "ExpressionAttributeValues": {":a": {"deep": [{"deeper": 1}]}, ":b": [(1, Decimal(2)), [2]]},
         },
     },
     "mongodb": {
@@ -78,6 +79,7 @@ def test_prepared_write_copies_its_arguments(engine: str, method: str) -> None:
             guarded = GuardedCollection(collection, SeenIds(), **SEAMS)
         prepared = getattr(name_calls(guarded, lambda: "a call"), method)(**given)
     before = repr(prepared)
+    assert all(repr(given[name]) in before for name in PREPARED[engine][method])
     spoil(given)
     assert "spoilt" in repr(given)
     assert repr(prepared) == before

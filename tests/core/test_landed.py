@@ -10,11 +10,11 @@ import pytest
 
 from onewrite import HighWaterMark, Message, Rejected, SeenIds
 from onewrite.core.judging import has_landed, judge_creation
-from onewrite.core.label import TOKEN, TOMBSTONE, Slot
+from onewrite.core.label import TOKEN, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import make_token
-from onewrite.core.write import NO_STEP, Burial, Image, Size, Write, make_too_large_error
+from onewrite.core.write import NO_STEP, Image, Size, Write, make_too_large_error
 
 NOW = 1_790_000_000.0
 CALL = make_token("try")
@@ -27,19 +27,11 @@ def at(sequence: Any) -> Message:
 M10 = at(10)
 
 
-def landed(
-    entry: Entry,
-    stored: Mapping[Slot, object],
-    burial: Burial | None = None,
-    steps: Mapping[str, Any] = {},
-    fields: Mapping[str, object] = {},
-) -> bool:
-    """Is a write taken for one that has landed, in an entity whose ledger holds this in its slots, and these fields?"""
-    write = Write(M10, {"id": "e"}, NOW, entry, NO_STEP, token=CALL, burial=burial)
-    top = {TOKEN: CALL, **fields}
-    return has_landed(
-        write, Image(True, TOMBSTONE in fields, {}, lambda slot: stored.get(slot, ABSENT), steps, top, is_null_absent=False)
-    )
+def landed(entry: Entry, stored: Mapping[Slot, object], steps: Mapping[str, Any] = {}) -> bool:
+    """Is a write taken for one that has landed, in an entity whose ledger holds this in its slots?"""
+    write = Write(M10, {"id": "e"}, NOW, entry, NO_STEP, token=CALL)
+    image = Image(True, False, {}, lambda slot: stored.get(slot, ABSENT), steps, {TOKEN: CALL}, is_null_absent=False)
+    return has_landed(write, image)
 
 
 def written(ledger: SeenIds) -> tuple[Entry, dict[Slot, object]]:

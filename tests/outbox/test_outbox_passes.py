@@ -333,10 +333,9 @@ def test_unreadable_entity_does_not_block_others(caplog: pytest.LogCaptureFixtur
 
 
 def test_pass_fails_if_no_entity_is_readable() -> None:
-    throttled = Broken({"id": "a"}, ConnectionError("throttled"))
-    for names in ("a", "a" * 50):
-        with pytest.raises(ConnectionError):
-            play(passes(Boxes(throttled)).ring([{"id": name} for name in names]), takes_all)
+    for names, error in (("a", ConnectionError("throttled")), ("a" * 50, ConnectionError()), ("a", ConfigurationError())):
+        with pytest.raises(type(error)):
+            play(passes(Boxes(Broken({"id": "a"}, error))).ring([{"id": name} for name in names]), takes_all)
 
 
 @pytest.mark.parametrize("kind", ["sweep", "flush"])
