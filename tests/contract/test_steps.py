@@ -484,7 +484,7 @@ def test_invalid_step_is_refused_before_sending(shop: Shop, asked: dict[str, Any
     with pytest.raises(InvalidUpdate, match=said):
         shop.begin(M1, "o", **asked)
     assert shop.open_steps("o") == []
-    begin(shop, safe_for=timedelta(minutes=11))
+    begin(shop, safe_for=timedelta(minutes=11))  # the shortest that this lease allows
 
 
 @pytest.mark.parametrize("outbox", [Outbox("shop/orders"), Outbox("shop/orders", index="pending", shards=1)])

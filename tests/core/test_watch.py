@@ -22,28 +22,6 @@ def _said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-# --- when it looks ----------------------------------------------------------------------------------------------------
-
-
-def _is_compared(watch: Watch, now: float) -> bool:
-    """Whether a write at this time compares the clocks."""
-    is_compared = not watch.since < now < watch.until
-    if is_compared:
-        watch.start_pause(now)
-    return is_compared
-
-
-def test_clocks_are_compared_first_and_then_hourly() -> None:
-    watch = Watch(SKEW)
-    times = [0.0, 1.0, HOURS - 1, HOURS, HOURS + 1, 2 * HOURS - 1, 2 * HOURS]
-    assert [time for time in times if _is_compared(watch, NOW + time)] == [0.0, HOURS, 2 * HOURS]
-
-
-def test_clock_is_compared_again_after_being_set_back() -> None:
-    watch = Watch(SKEW)
-    assert [_is_compared(watch, NOW - time) for time in (0.0, 1.0, HOURS)] == [True, False, True]
-
-
 # --- clocks -----------------------------------------------------------------------------------------------------------
 
 

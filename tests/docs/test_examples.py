@@ -15,7 +15,7 @@ SLOW = ("payment", "saga")
 @pytest.mark.parametrize(
     "example", ["credit", "demo", "order_history", *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)]
 )
-def test_readme_shows_what_the_example_prints(
+def test_readme_shows_the_output_of_the_example(
     example: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["python -m"])

@@ -107,6 +107,7 @@ event = {"Records": [{"messageId": "b-1", "body": CREATED}, {"messageId": "b-2",
 with botocore.stub.Stubber(table.meta.client) as answering:
     answering.add_response("update_item", {})
     print(json.dumps(feed.handler(event, None)))
+    answering.assert_no_pending_responses()
 """
 
 

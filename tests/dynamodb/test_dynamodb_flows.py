@@ -192,6 +192,16 @@ def test_clock_skew_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_clocks_are_compared_hourly_and_after_being_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, compared = [0, 1, 3599, 3600, 3601, 7200, 3601, 3600], list[float]()
+    clock = iter([NOW + time for time in times])
+    steady = Flows(Table(), SeenIds(), None, lambda: next(clock), lambda: "try", is_async=False)
+    monkeypatch.setattr(steady.watch, "compare", lambda now, _: compared.append(now - NOW))
+    for _ in times:
+        play(steady.write(M5, CLOSE), dated("Mon, 21 Sep 2026 14:13:20 GMT"))
+    assert compared == [0, 3600, 7200, 3600]
+
+
 # --- putting together -------------------------------------------------------------------------------------------------
 
 

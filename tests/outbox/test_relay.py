@@ -22,10 +22,10 @@ from bson import Binary, CodecOptions, ObjectId, UuidRepresentation
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.outboxes import format_key
+from onewrite.dynamodb.outboxes import format_key as format_item_key
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.outboxes import format_key as id_origin
+from onewrite.mongodb.outboxes import format_key as format_document_key
 from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile
 from onewrite.outbox.relay import list_changed_keys
 from onewrite.testing import moto_table
@@ -284,20 +284,22 @@ def test_relay_accepts_plain_and_typed_keys(key: dict[str, Any], typed: bool) ->
 
 def test_key_of_any_type_has_one_source() -> None:
     assert (
-        format_key({"pk": "a/b c", "sk": 7}) == format_key({"sk": Decimal("7.0"), "pk": "a/b c"}) == "pk=S:a%2Fb%20c/sk=N:7"
+        format_item_key({"pk": "a/b c", "sk": 7})
+        == format_item_key({"sk": Decimal("7.0"), "pk": "a/b c"})
+        == "pk=S:a%2Fb%20c/sk=N:7"
     )
-    assert format_key({"pk": b"\0\xff"}) == "pk=B:AP8="
-    assert format_key({"pk": Decimal("1E+2")}) == "pk=N:100"
-    assert format_key({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
-    assert format_key({"pk": Decimal("-0")}) == format_key({"pk": 0}) == "pk=N:0"
+    assert format_item_key({"pk": b"\0\xff"}) == "pk=B:AP8="
+    assert format_item_key({"pk": Decimal("1E+2")}) == "pk=N:100"
+    assert format_item_key({"pk": 10**37 + 1}) == f"pk=N:{10**37 + 1}"
+    assert format_item_key({"pk": Decimal("-0")}) == format_item_key({"pk": 0}) == "pk=N:0"
     with pytest.raises(ConfigurationError, match="part of a key"):
-        format_key({"pk": True})
+        format_item_key({"pk": True})
 
 
 def test_ids_of_all_types_name_their_documents() -> None:
     ids = ["1", 1, ObjectId("0" * 24), {"a": 1}, {"a": "1"}, True]
-    assert [id_origin(each) for each in ids[:3]] == ["_id=S:1", "_id=N:1", "_id=O:" + "0" * 24]
-    assert len({id_origin(each) for each in ids}) == len(ids)
+    assert [format_document_key(each) for each in ids[:3]] == ["_id=S:1", "_id=N:1", "_id=O:" + "0" * 24]
+    assert len({format_document_key(each) for each in ids}) == len(ids)
 
 
 @pytest.mark.parametrize("representation", [UuidRepresentation.STANDARD, UuidRepresentation.PYTHON_LEGACY])
@@ -306,9 +308,9 @@ def test_uuid_has_one_source_in_any_representation(representation: int) -> None:
     named = UUID(int=1)
     stored = Binary.from_uuid(named, representation)
     assert (
-        id_origin({"part": named}, reads)
-        == id_origin({"part": stored}, reads)
-        == id_origin({"part": stored}, CodecOptions())
+        format_document_key({"part": named}, reads)
+        == format_document_key({"part": stored}, reads)
+        == format_document_key({"part": stored}, CodecOptions())
     )
 
 

@@ -1,6 +1,6 @@
 """`slow` marks what takes seconds by its nature, and is left out where somebody waits for the tests to end.
 
-It runs in CI, with `--slow`, and in a file or a test that is named on the command line. The end of a run says so.
+It runs in CI, with `--slow`, and in a file or a test that is named on the command line. The end of a run says if they may have been left out.
 """
 
 from __future__ import annotations

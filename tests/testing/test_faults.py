@@ -249,7 +249,7 @@ def batch_of(*names: str) -> dict[str, Any]:
     return {"customers": [{"PutRequest": {"Item": {"id": {"S": name}}}} for name in names]}
 
 
-def test_unprocessed_writes_of_the_database_stay_reported(table: Any, client: Any) -> None:
+def test_unprocessed_writes_of_the_database_stay_reported(client: Any) -> None:
     database = Faults(client)
     faults = Faults(database.store)
     database.leave_unprocessed(1)
