@@ -79,8 +79,6 @@ def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
 
     The fence alone proves that this worker performed the effect.
     """
-    if has_landed(write, image):
-        return Applied(write.message, image.entity, retried=True)
     finishes, step = cast("Finishes", write.step), find_open_step(write, image)
     if step is None:
         refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
