@@ -166,8 +166,9 @@ def test_call_has_one_event_of_each_entity() -> None:
     assert (swept.entities, swept.published, swept.pending) == (4, 7, 0)
 
 
-def test_sweep_for_events_older_than_any_date_ends() -> None:
-    assert play(passes(Boxes()).sweep(older_than=8e13), takes_all)[0].complete  # more than two million years
+@pytest.mark.parametrize("older_than", [8e13, -8e13])  # more than two million years
+def test_sweep_for_events_older_than_any_date_ends(older_than: float) -> None:
+    assert play(passes(Boxes()).sweep(older_than), takes_all)[0].complete
 
 
 def test_entity_with_many_events_is_cleared_repeatedly() -> None:

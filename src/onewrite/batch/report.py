@@ -21,7 +21,7 @@ from typing import Any, cast, get_args
 
 from onewrite.batch.function import WrongReturn, find_home, find_innermost_line, format_line
 from onewrite.batch.source import Response, Source
-from onewrite.core.event import MAX_MOMENT, moment
+from onewrite.core.event import format_nearest_moment
 from onewrite.core.log import catch_log_errors, log, logger
 from onewrite.core.unreturned import Note, UnfinishedWrite
 from onewrite.errors import ConfigurationError, InvalidMessage, OnewriteError
@@ -274,8 +274,9 @@ def describe_failure(result: Result, function: object, attempt: int | None, *, w
     cause = result.unsettled if error is None else error  # one of the two is set, because the result is unsettled
     note = next((note for note in result.unreturned if note.outcome is cause), None)
     line = None if error is None else find_user_line(error, function)
-    reason = _describe_reason(result)
-    if note is not None:
+    if note is None:
+        reason = _describe_reason(result)
+    else:
         unsettled_reason = _describe_unsettled(cast("Answer", note.outcome))
         reason = "not returned" if unsettled_reason is None else f"not returned; {unsettled_reason}"
         if note.code is not None:
@@ -332,10 +333,10 @@ def _describe_unsettled(answer: Answer | None) -> str | None:
         case Begun():
             return "the function began a step and didn't finish it"
         case Busy(until=until):
-            return f"another worker holds the step until {_format_time(until)}; redelivered after that"
+            return f"another worker holds the step until {format_nearest_moment(until)}; redelivered after that"
         case Uncertain(since=since, key=key):
             return (
-                f"the effect was begun at {_format_time(since)} and its result is unknown; look up the key {printable(key)} at the "
+                f"the effect was begun at {format_nearest_moment(since)} and its result is unknown; look up the key {printable(key)} at the "
                 "provider"
             )
         case Missing():
@@ -351,8 +352,3 @@ def _describe_unsettled(answer: Answer | None) -> str | None:
             return "the write was refused, but the refusal isn't final, so the message is redelivered"
         case _:
             return None
-
-
-def _format_time(seconds: float) -> str:
-    """Return a time for a log line. A function can return one that no date can show."""
-    return moment(min(max(0.0, seconds), MAX_MOMENT))

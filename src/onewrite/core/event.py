@@ -235,13 +235,18 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
     return Emission(outbox.label, entries, at, shard)
 
 
-MAX_MOMENT = 253_402_300_799.0  # the end of the year 9999, Python's last date
+_MAX_MOMENT = 253_402_300_799.0  # the end of the year 9999, Python's last date
 
 
 def moment(now: float) -> str:
     """Return a time as text that sorts like the time: 2026-11-22T08:00:00.000Z."""
     second, millisecond = divmod(round(now * 1e6) // 1000, 1000)
     return f"{datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()}.{millisecond:03d}Z"
+
+
+def format_nearest_moment(time: float) -> str:
+    """Return a time as text, or the nearest one that a date since 1970 can show."""
+    return moment(min(max(0.0, time), _MAX_MOMENT))
 
 
 def seconds(at: str) -> float:

@@ -25,7 +25,7 @@ from math import inf
 from typing import Any, Protocol, TypeAlias, cast
 
 from onewrite.core.clock import checked_clock, random_share
-from onewrite.core.event import moment, seconds
+from onewrite.core.event import format_nearest_moment, moment, seconds
 from onewrite.core.flow import Do, Flow
 from onewrite.core.log import log
 from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, try_read
@@ -206,7 +206,7 @@ class Passes:
 
     def _sweep(self, older_than: timedelta, within: timedelta = FOR_EVER) -> Flow[SweepReport]:
         """Make one pass over all due events. End it after `within`, or after half a minute in which every call failed."""
-        before = moment(max(0.0, self._clock() - read_seconds("older_than", older_than)))  # no event is from before 1970
+        before = format_nearest_moment(self._clock() - read_seconds("older_than", older_than))  # no event has another date
         return (yield from self._pass(self._boxes.finder(before).next, within))
 
     def _read_doorbells(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
