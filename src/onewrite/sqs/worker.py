@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from logging import ERROR, INFO
 from typing import Any, ClassVar
 
+from onewrite.batch.function import is_async
 from onewrite.batch.handler import Handler, HandlerFunction, check_hook, find_handler
 from onewrite.batch.report import backoff
 from onewrite.core.log import log
@@ -100,8 +101,8 @@ class Worker:
             if not isinstance(value, kinds) or (value is not None and not low <= value <= high):
                 kind = "a number" if kinds == int | float else "an int"
                 raise ConfigurationError(f"{name} must be {kind} between {low} and {high}, got {value!r}.")
-        if not callable(self.backoff):
-            raise ConfigurationError(f"backoff={self.backoff!r}: expected a function, for example lambda tries: 30.")
+        if not callable(self.backoff) or is_async(self.backoff):
+            raise ConfigurationError(f"backoff={self.backoff!r}: expected a plain function, for example lambda tries: 30.")
         check_hook(self.on_outcome)
         self._stop = StopRequest(self.drain_seconds, self._time.clock)
 
