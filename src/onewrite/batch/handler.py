@@ -392,8 +392,9 @@ class Handler(Generic[R]):
         """Return the steps that process records that were read one by one, outside a batch. Results are by position in this list."""
         for position, state in enumerate(records):
             state.position = position  # each was read as the only one, at position 0
-        units = self._list_turns(records)
-        if not in_order and self._group_by is not None:
+        if in_order or self._group_by is None:
+            units = self._list_turns(records)
+        else:
             units = [unit.turns for unit in make_group_units(records)]
         # Without a margin: unlike Lambda at the end of an invocation, the worker doesn't interrupt a call.
         return self._steps(units, Deadline(time_left, 0.0), in_order=in_order)
@@ -516,7 +517,7 @@ class Handler(Generic[R]):
             return cast("dict[int, Result]", stop.value)
 
     async def _arun(self, steps: _Steps) -> dict[int, Result]:
-        """Call the function like `_run`, and await what it returns. Exits are raised, but not the cancellation of a task that the function awaited."""
+        """Call the function like `_run`, and await what it returns. Exits are raised. A cancelled task that the function awaited is a failure."""
         is_single = self._group_by is None
         end = cast("Any", None)  # the end of the last call; a generator starts with None
         try:

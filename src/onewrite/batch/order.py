@@ -70,7 +70,7 @@ class RecordState:
         """Return a turn for each message, or one for a record without messages."""
         if self.refusal is None:
             return [*zip(repeat(self), count(), self.keys)]
-        # A record without a message that the function could see fits into any group, and a failed one is a group of its own.
+        # A skipped record fits into any group, and one that can't be read is a group of its own.
         return [(self, 0, _ANY if isinstance(self.refusal, Skip) else object())]
 
     def end(self, end: End, seconds: float) -> None:

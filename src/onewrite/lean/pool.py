@@ -12,7 +12,7 @@ from onewrite.lean.wire import Address, Connection, Response, Wiring, connect
 
 
 class Pool:
-    """Keeps as many idle connections as botocore's pool would. Like there, more can be in use at a time.
+    """Keeps at most as many idle connections as botocore's pool. As in that pool, more can be in use at a time.
 
     It needs no lock: appending to a list and popping from it are atomic, and each connection is in one place at a time.
     """

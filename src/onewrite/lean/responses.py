@@ -13,7 +13,7 @@ from botocore.parsers import create_parser
 from onewrite.lean.service import Service
 from onewrite.lean.wire import Response, UnclearResponse
 
-_OK, _BAD_REQUEST = 200, 400  # the service's errors have the latter
+_OK, _BAD_REQUEST = 200, 400  # refusals such as a failed condition have the latter
 _EMPTY_BODY = b"{}"
 
 
@@ -61,7 +61,7 @@ class Parser:
 
 
 def _check_response(response: Response, checksum: str | None) -> None:
-    """Raise `UnclearResponse` unless the response is complete, and is a success or an error of the service."""
+    """Raise `UnclearResponse` unless the response is complete, and has the status of a success or a refusal."""
     if response.status not in (_OK, _BAD_REQUEST):
         raise UnclearResponse(f"the response has status {response.status}")
     header_sum = None if checksum is None else response.headers.get(checksum)
