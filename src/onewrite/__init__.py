@@ -1,7 +1,6 @@
 """A message delivered twice takes effect once: the duplicate check is folded into the business write itself."""
 
 from onewrite.core.event import Event, Outbox
-from onewrite.core.inbox import Inbox
 from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIds, SeenIds
 from onewrite.core.tombstone import Tombstones
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidMessage, InvalidUpdate, LedgerMismatch, OnewriteError
@@ -35,7 +34,6 @@ __all__ = [
     "Gone",
     "HighWaterMark",
     "InSequence",
-    "Inbox",
     "InvalidMessage",
     "InvalidUpdate",
     "LedgerMismatch",

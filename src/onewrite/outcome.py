@@ -51,7 +51,6 @@ class Duplicate(_Answer):
 
     message: Message
     entity: Entity | None = None
-    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,6 @@ class Stale(_Answer):
     message: Message
     mark: int | str
     entity: Entity | None = None
-    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,6 @@ class Deferred(_Answer):
     message: Message
     expected: int
     entity: Entity | None = None
-    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,6 @@ class Rejected(_Answer):
     message: Message
     entity: Entity | None = None
     settled: bool = True
-    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +99,6 @@ class Missing(_Answer):
     message: Message
     settled: bool = False
     entity: None = field(default=None, init=False)  # every refusal has this attribute
-    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +109,6 @@ class Gone(_Answer):
 
     message: Message
     entity: Entity | None = None
-    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +120,6 @@ class Busy(_Answer):
     message: Message
     until: float
     entity: Entity | None = None
-    participant: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +137,6 @@ class Uncertain(_Answer):
     fence: str
     key: str = ""
     entity: Entity | None = None
-    participant: int | None = None
     entity_key: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False, repr=False)
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from onewrite.core.clock import checked_clock
 from onewrite.core.event import Emission, Outbox, make_emitter
 from onewrite.core.flow import Flow
-from onewrite.core.ledgers import NO_LEDGER, Ledger, check_ledger
+from onewrite.core.ledgers import Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.step import FinalWrite, Step
 from onewrite.core.tombstone import Tombstones, check_store_tombstones
@@ -94,7 +94,7 @@ class Engine(ABC):
 
     def __init__(
         self,
-        ledger: Ledger | None,
+        ledger: Ledger,
         clock: Callable[[], float],
         name_call: Callable[[], str],
         *,
@@ -103,17 +103,13 @@ class Engine(ABC):
         is_async: bool,
     ) -> None:
         """`name_call` returns a new name for each call of a method. A subclass first sets the attributes that its `is_taken` reads."""
-        self.ledger: Ledger = NO_LEDGER if ledger is None else ledger
-        check_ledger(self.ledger)
+        check_ledger(ledger)
+        self.ledger = ledger
         self.emitter = make_emitter(outbox, self.ledger.terms.attribute)
         self.empty_emission = None if outbox is None else Emission(outbox.label)
         self.is_async, self.clock, self.name_call = is_async, checked_clock(clock), name_call
         self.tombstones, self.watch = tombstones, Watch(self.ledger.skew)
         check_store_tombstones(tombstones, self.is_taken)
-
-    @property
-    def has_ledger(self) -> bool:
-        return self.ledger is not NO_LEDGER
 
     @abstractmethod
     def is_taken(self, name: str) -> bool:

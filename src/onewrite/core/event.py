@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from hashlib import blake2b
@@ -62,17 +62,6 @@ class Event:
 
 
 Emit: TypeAlias = Sequence[Event] | None  # the argument emit= of a write
-
-
-def copy_events(emit: Emit) -> Emit:
-    """Return the argument `emit=` with copies of the events' bodies, for a write that is sent later and checks the argument then."""
-    argument = cast("object", emit)
-    if not isinstance(argument, list | tuple):
-        return emit
-    return [
-        replace(event, body=copy_value(event.body)) if isinstance(event, Event) else event
-        for event in cast("Sequence[Any]", argument)
-    ]
 
 
 def as_json(value: object) -> object:
@@ -179,10 +168,6 @@ def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
         return None
     if not isinstance(cast("object", outbox), Outbox):
         raise ConfigurationError(f"outbox={outbox!r}: expected an Outbox, for example outbox=Outbox('shop/orders').")
-    if not attribute:
-        raise ConfigurationError(
-            "A store without a ledger can't emit events, because a redelivery would emit them again. Pass a ledger."
-        )
     name = read_ledger_name(attribute)
     return Emitter(outbox, f"in {len(name)}:{name} " if name else "")
 

@@ -30,7 +30,6 @@ Method: TypeAlias = Literal[
     "get_item",
     "query",
     "scan",
-    "transact_write_items",
     "describe_table",
     "describe_time_to_live",
     "send_message_batch",
@@ -94,25 +93,6 @@ class Meter:
 
 
 meter: ContextVar[Meter | None] = ContextVar("onewrite.meter", default=None)
-
-
-def redirect_calls(target: object, flow: Flow[T]) -> Flow[T]:
-    """Return the flow with its calls bound to this client, for a larger flow with several clients."""
-    try:
-        step = next(flow)
-        while True:
-            if isinstance(step, Call):
-                step = Do(attrgetter(step.method)(target), step.args, step.kwargs, sends=True)
-            try:
-                reply = yield step
-            except Exception as error:
-                step = flow.throw(error)
-            else:
-                step = flow.send(reply)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]  # StopIteration does not know what it carries
-    finally:
-        flow.close()
 
 
 async def _sleep(seconds: float) -> None:

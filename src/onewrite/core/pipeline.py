@@ -24,8 +24,7 @@ from onewrite.core.judging import (
     judge_read,
     settle_missing,
 )
-from onewrite.core.ledgers.entry import Entry
-from onewrite.core.ledgers.ledger import UNGUARDED, check_message
+from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.step import MOVED_BACK, Step
 from onewrite.core.unreturned import in_work, note_entity
 from onewrite.core.write import NO_STEP, Begins, Finishes, Image, StepPart, Withdraws, Write
@@ -57,23 +56,20 @@ def make_write(
     step: StepPart = NO_STEP,
     *,
     emit: object = None,
-    entry: Entry | None = None,
     name: str | None = None,
-    place: int = 0,
     others: tuple[Message, ...] = (),
     has_token: bool = True,
 ) -> Write:
-    """Return the parts of a write. `name` and `place`: the call, and the write's index in it. `others`: the other messages of a fold."""
+    """Return the parts of a write. `name`: the call. `others`: the other messages of a fold."""
     if in_work:
         note_entity(engine, key)
     now, outbox_part = engine.clock(), engine.empty_emission
-    if entry is None:
-        entry = engine.ledger.entry(message, now)
-    has_token = has_token and engine.has_token and entry is not UNGUARDED
+    entry = engine.ledger.entry(message, now)
+    has_token = has_token and engine.has_token
     if name is None and (has_token or emit is not None):
         name = engine.name_call()
     if emit is not None:
-        outbox_part = make_emission(engine.emitter, (message, *others), emit, now, f"{engine.full_name} {name} {place}")
+        outbox_part = make_emission(engine.emitter, (message, *others), emit, now, f"{engine.full_name} {name}")
     token = make_token(name) if name is not None and has_token else None
     return Write(message, key, now, entry, step, outbox_part, token, other_messages=others)
 

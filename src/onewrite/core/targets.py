@@ -33,15 +33,6 @@ def check_table(table: object, table_name: object = None) -> None:
         raise ConfigurationError(f"table_name={table_name!r}: expected the name of the table, a string.")
 
 
-def check_deletes(ledger: object, tombstones: object) -> None:
-    """Raise if a store without a ledger has tombstones."""
-    if ledger is None and tombstones is not None:
-        raise ConfigurationError(
-            "A store without a ledger can't delete, because it can't distinguish a redelivery from a new message. Pass a ledger, or omit "
-            "tombstones=."
-        )
-
-
 def check_key(key: Sequence[str], is_taken: Callable[[str], bool]) -> None:
     """Raise unless these fields can identify an entity. `is_taken` returns whether the store itself uses a field."""
     for name in key:
@@ -69,16 +60,6 @@ def check_collection(collection: object) -> None:
         raise ConfigurationError("GuardedCollection: expected a collection, got a client. Pass client['shop']['orders'].")
     if not hasattr(collection, "update_one"):
         raise ConfigurationError(f"{collection!r} has no update_one. Pass a pymongo collection.")
-
-
-def check_inbox_store(store: object, table_name: object) -> None:
-    """Raise unless an inbox accepts this store: a Table, a client with a table name, or a collection."""
-    _check_argument("Inbox", "store", "boto3.resource('dynamodb').Table('inbox')", store)
-    has_name = isinstance(getattr(store, "name", None), str)
-    if (has_name and table_name is not None) or (not has_name and table_name is None and hasattr(store, "put_item")):
-        raise ConfigurationError(
-            "Inbox: expected a boto3 Table, a low-level client with table_name=, or a pymongo collection."
-        )
 
 
 def _check_argument(name: str, expected: str, example: str, argument: object) -> None:

@@ -1,4 +1,4 @@
-"""Guarded writes for DynamoDB: `GuardedTable` and `AsyncGuardedTable`, and `transact` for several of them at once."""
+"""Guarded writes for DynamoDB: `GuardedTable` and `AsyncGuardedTable`."""
 
 from onewrite.core.extras import name_extra
 
@@ -7,6 +7,5 @@ with name_extra("dynamodb", "onewrite.dynamodb"):
     import boto3.dynamodb.types  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from onewrite.dynamodb.table import AsyncGuardedTable, GuardedTable
-    from onewrite.dynamodb.transactions import Prepared, atransact, transact
 
-__all__ = ["AsyncGuardedTable", "GuardedTable", "Prepared", "atransact", "transact"]
+__all__ = ["AsyncGuardedTable", "GuardedTable"]

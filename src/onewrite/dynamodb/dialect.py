@@ -438,14 +438,14 @@ def add_ledger(write: Write, draft: Draft) -> None:
         for place, change in enumerate(entry.changes):
             if isinstance(change, Advance):
                 _add_advance(change, place, draft, is_written=place < written_count)
-            elif change.sets.live:
+            else:
                 marks = [_name_mark(place, draft)]
                 marks += [draft.value(partial(_read_alias, place, alias)) for alias in range(len(change.aliases))]
                 for slot in change.sets.live:
                     draft.exclude(draft.name(locate_slot(slot)), marks)
         if not has_marks:
             return
-    if isinstance(entry.own, Remember) and entry.own.sets.live:  # _add_advance has set the mark of an Advance
+    if isinstance(entry.own, Remember):  # _add_advance has set the mark of an Advance
         draft.add(locate_slot(entry.own.sets.present), _read_marks)
         draft.remove(*[locate_slot(slot) for slot in entry.dead])
 

@@ -78,7 +78,7 @@ class Flows(Engine):
     def __init__(
         self,
         table: Any,
-        ledger: Ledger | None,
+        ledger: Ledger,
         table_name: str | None,
         clock: Callable[[], float],
         name_call: Callable[[], str],

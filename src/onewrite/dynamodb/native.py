@@ -49,18 +49,6 @@ class RecordingArguments(_EveryCondition, total=False):
     Key: Required[Mapping[str, Any]]
 
 
-class UpdatingArguments(RecordingArguments, total=False):
-    """The arguments of `updating`."""
-
-    UpdateExpression: str
-
-
-class PuttingArguments(_EveryCondition, total=False):
-    """The arguments of `putting`."""
-
-    Item: Required[Mapping[str, Any]]
-
-
 class _EveryWrite(_EveryRequest, _EveryCondition, total=False):
     """The arguments of every write outside of a transaction."""
 

@@ -15,7 +15,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, perform, read_open_steps, release
-from onewrite.core.targets import check_deletes, check_table, make_arguments_optional
+from onewrite.core.targets import check_table, make_arguments_optional
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import noted, noted_async
 from onewrite.dynamodb.deletes import delete
@@ -28,16 +28,12 @@ from onewrite.dynamodb.native import (
     DeleteItemArguments,
     GetItemArguments,
     PutItemArguments,
-    PuttingArguments,
     RecordArguments,
-    RecordingArguments,
     SeenArguments,
     Table,
     UpdateItemArguments,
-    UpdatingArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
-from onewrite.dynamodb.transactions import Prepared, prepare
 from onewrite.dynamodb.typed import arun_typed, check_typed, convert_arguments, run_typed, wrap_function
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
@@ -59,7 +55,7 @@ class _Store:
     def __init__(
         self,
         table: Table,
-        ledger: Ledger | None,
+        ledger: Ledger,
         *,
         clock: Callable[[], float] = ...,
         outbox: Outbox | None = ...,
@@ -69,7 +65,7 @@ class _Store:
     def __init__(
         self,
         table: Client,
-        ledger: Ledger | None,
+        ledger: Ledger,
         *,
         table_name: str,
         lean: bool = ...,
@@ -81,7 +77,7 @@ class _Store:
     def __init__(
         self,
         table: Table | Client,
-        ledger: Ledger | None,
+        ledger: Ledger,
         *,
         table_name: str | None = None,
         lean: bool = False,
@@ -91,7 +87,6 @@ class _Store:
         tombstones: Tombstones | None = None,
     ) -> None:
         check_table(table, table_name)
-        check_deletes(ledger, tombstones)
         check_typed(typed, table_name)
         self._flows = Flows(
             table,
@@ -125,21 +120,6 @@ class _Store:
         store = with_attributes(self, _target=SilentClient({}, is_async=self._flows.is_async))
         return find_first_request(store, VERBS, verb, args, arguments)
 
-    @noted
-    def updating(self, *, emit: Emit = None, **native: Unpack[UpdatingArguments]) -> Prepared:
-        """Prepare an `update_item` for `transact`."""
-        return prepare(self._flows, "updating", self._untype(native), emit)
-
-    @noted
-    def putting(self, *, emit: Emit = None, **native: Unpack[PuttingArguments]) -> Prepared:
-        """Prepare a `put_item` for `transact`."""
-        return prepare(self._flows, "putting", self._untype(native), emit)
-
-    @noted
-    def recording(self, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """Prepare a `record` for `transact`."""
-        return prepare(self._flows, "recording", self._untype(native), emit)
-
     @property
     def outboxes(self) -> Outboxes:
         """The outboxes of this table, which a relay reads and changes."""
@@ -151,8 +131,7 @@ class GuardedTable(_Store):
 
     `table` is a boto3 Table, or a low-level client together with `table_name`, which is faster. Both accept and return plain Python values,
     and threads can share either. With `typed=True`, a client accepts and returns typed values, such as `{"S": "text"}`, in keys, items,
-    expressions, and entities. Each method takes the native arguments after the message, and normally sends one request. A table without a
-    ledger (None) can take part in a `transact` with `inbox=`, and can be read. With `lean=True`, the first attempt of a guarded write or
+    expressions, and entities. Each method takes the native arguments after the message, and normally sends one request.  With `lean=True`, the first attempt of a guarded write or
     a read bypasses botocore and takes a quarter of the processor time: see docs/lean.md.
     """
 

@@ -1,4 +1,4 @@
-"""Guarded writes for MongoDB: `GuardedCollection` and `AsyncGuardedCollection`, and `transact` for several of them at once."""
+"""Guarded writes for MongoDB: `GuardedCollection` and `AsyncGuardedCollection`."""
 
 from onewrite.core.extras import name_extra
 
@@ -7,6 +7,5 @@ with name_extra("mongodb", "onewrite.mongodb"):
     import bson  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from onewrite.mongodb.collection import AsyncGuardedCollection, GuardedCollection
-    from onewrite.mongodb.transactions import Prepared, atransact, transact
 
-__all__ = ["AsyncGuardedCollection", "GuardedCollection", "Prepared", "atransact", "transact"]
+__all__ = ["AsyncGuardedCollection", "GuardedCollection"]

@@ -17,7 +17,7 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, perform, read_open_steps, release
-from onewrite.core.targets import check_collection, check_deletes, check_key, make_arguments_optional
+from onewrite.core.targets import check_collection, check_key, make_arguments_optional
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import noted, noted_async
 from onewrite.errors import InvalidUpdate
@@ -32,15 +32,11 @@ from onewrite.mongodb.native import (
     FindOneAndDeleteArguments,
     FindOneAndUpdateArguments,
     FindOneArguments,
-    InsertingArguments,
     InsertOneArguments,
-    RecordingArguments,
     SeenArguments,
     UpdateOneArguments,
-    UpdatingArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.mongodb.transactions import Prepared, prepare
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 
 # The methods that send a request.
@@ -70,7 +66,7 @@ class _Store:
     def __init__(
         self,
         collection: Any,
-        ledger: Ledger | None,
+        ledger: Ledger,
         *,
         clock: Callable[[], float] = wall_clock,
         key: Sequence[str] = (),
@@ -79,7 +75,6 @@ class _Store:
         tombstones: Tombstones | None = None,
     ) -> None:
         check_collection(collection)
-        check_deletes(ledger, tombstones)
         self._flows = Flows(
             collection,
             ledger,
@@ -124,23 +119,6 @@ class _Store:
         """Refuse the call: a message is guarded in one entity."""
         raise InvalidUpdate("update_many would put one mark into many entities. Guard each entity with its own update_one.")
 
-    @noted
-    def updating(
-        self, filter: Document, update: Update, *, emit: Emit = None, **native: Unpack[UpdatingArguments]
-    ) -> Prepared:
-        """Prepare an `update_one` for `transact`."""
-        return prepare(self._flows, "updating", {"filter": filter, "update": update}, native, emit)
-
-    @noted
-    def inserting(self, document: Document, *, emit: Emit = None, **native: Unpack[InsertingArguments]) -> Prepared:
-        """Prepare an `insert_one` for `transact`."""
-        return prepare(self._flows, "inserting", {"document": document}, native, emit)
-
-    @noted
-    def recording(self, filter: Document, *, emit: Emit = None, **native: Unpack[RecordingArguments]) -> Prepared:
-        """Prepare a `record` for `transact`, in an existing document."""
-        return prepare(self._flows, "recording", {"filter": filter}, native, emit)
-
     @property
     def outboxes(self) -> Outboxes:
         """The outboxes of this collection, which a relay reads and changes."""
@@ -155,8 +133,7 @@ class GuardedCollection(_Store):
 
     A majority acknowledges and journals each write. Limit the waiting time with `pymongo.timeout()`. `durability="acknowledged"` keeps
     the collection's own write concern instead. With `w=1`, a failover loses messages that the primary acknowledged but didn't replicate:
-    their effects and marks vanish together, but the broker has already deleted them. A collection without a ledger (None) can take part
-    in a `transact` with `inbox=`, and can be read.
+    their effects and marks vanish together, but the broker has already deleted them.
     """
 
     _is_async, _run = False, staticmethod(run)

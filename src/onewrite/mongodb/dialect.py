@@ -262,8 +262,6 @@ def _add_changes(entry: Entry, draft: Draft) -> None:
     paths: list[str] = []
     match entry.own:
         case Remember(sets, mark):
-            if not sets.live:
-                return
             set_paths = _locate_sets(sets)
             paths = [set_paths.present]
             draft.pushes[set_paths.present] = [change.mark for change in entry.written_changes] if entry.more else [mark]

@@ -103,10 +103,6 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
         raise InvalidUpdate("The update: expected operators or a pipeline. To change only the ledger, use record.")
 
 
-def has_id(query: Document) -> bool:
-    return any(name == "_id" for name, _ in _list_conditions(query))
-
-
 def _list_conditions(query: Document) -> Iterator[tuple[str, Any]]:
     """Yield the conditions of a filter with their field or operator names, including conditions inside $and."""
     for name, value in query.items():

@@ -110,7 +110,7 @@ class Flows(Engine):
     def __init__(
         self,
         collection: Any,
-        ledger: Ledger | None,
+        ledger: Ledger,
         clock: Callable[[], float],
         fields: Sequence[str],
         durability: Durability,

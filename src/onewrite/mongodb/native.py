@@ -19,27 +19,6 @@ class _EveryOperation(TypedDict, total=False):
     comment: Any
 
 
-class InsertingArguments(_EveryOperation, total=False):
-    """The arguments of `inserting` after the document."""
-
-    bypass_document_validation: bool | None
-
-
-class RecordingArguments(InsertingArguments, total=False):
-    """The arguments of `recording` after the filter. With onewrite's own `missing_ok`, a missing entity settles the message."""
-
-    missing_ok: bool
-    collation: Collation | Mapping[str, Any] | None
-    hint: Hint | None
-    let: Mapping[str, Any] | None
-
-
-class UpdatingArguments(RecordingArguments, total=False):
-    """The arguments of `updating` after the filter and the update."""
-
-    array_filters: Sequence[Mapping[str, Any]] | None
-
-
 class _EveryCall(_EveryOperation, total=False):
     """The arguments of every call outside of `transact`."""
 

@@ -1,7 +1,7 @@
 """The ledgers: the part of an entity that remembers messages, and what a write requires of it. Pure."""
 
-from onewrite.core.ledgers.ledger import NO_LEDGER, Ledger, check_ledger
+from onewrite.core.ledgers.ledger import Ledger, check_ledger
 from onewrite.core.ledgers.marks import HighWaterMark, InSequence
 from onewrite.core.ledgers.seen_ids import MessageIds, SeenIds
 
-__all__ = ["NO_LEDGER", "HighWaterMark", "InSequence", "Ledger", "MessageIds", "SeenIds", "check_ledger"]
+__all__ = ["HighWaterMark", "InSequence", "Ledger", "MessageIds", "SeenIds", "check_ledger"]

@@ -42,7 +42,7 @@ class Sets:
 
 @final
 class Remember(NamedTuple):
-    """Add `mark` to the set `sets.present` if no live set holds it or one of `aliases`. Without live sets, nothing is stored."""
+    """Add `mark` to the set `sets.present` if no live set holds it or one of `aliases`."""
 
     sets: Sets
     mark: SetMark
@@ -75,9 +75,7 @@ class Remember(NamedTuple):
     def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether this change might have been made: its mark is stored, or it stores none."""
         stored_sets = [lookup(slot) for slot in self.sets.live]
-        return not stored_sets or any(
-            self.mark in cast("frozenset[object]", marks) for marks in stored_sets if isinstance(marks, frozenset)
-        )
+        return any(self.mark in cast("frozenset[object]", marks) for marks in stored_sets if isinstance(marks, frozenset))
 
 
 @final

@@ -10,10 +10,10 @@ layout would search in the wrong place and accept a message twice, so the label 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import NoReturn, Protocol, cast
+from typing import Protocol, cast
 
 from onewrite.core.label import FORMAT, MOVED_LABEL, Label, Slot, is_ours
-from onewrite.core.ledgers.entry import Advance, Change, Entry, Remember, Sets, Terms
+from onewrite.core.ledgers.entry import Advance, Change, Entry, Terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message
 
@@ -34,26 +34,6 @@ class Ledger(Protocol):
     @property
     def remedy(self) -> str: ...
     def entry(self, message: Message, now: float) -> Entry: ...
-
-
-class _NoLedger:
-    """The ledger of a store without one. It refuses every guarded write outside a transaction."""
-
-    attribute = layout = remedy = ""
-    also = ()
-    skew = None
-    terms = Terms("", (), frozenset(), (), ())
-
-    def entry(self, message: Message, now: float) -> NoReturn:  # noqa: ARG002  # as every ledger has it
-        raise ConfigurationError(
-            "This store has no ledger, so it can't distinguish a redelivery from a new message. Pass a ledger such as SeenIds(), or write to it "
-            "in transact(message, [store.updating(...), ...], inbox=Inbox(...))."
-        )
-
-
-NO_LEDGER = _NoLedger()
-# The entry of a participant without a ledger: it requires nothing and stores nothing.
-UNGUARDED = Entry(NO_LEDGER.terms, Remember(Sets(Slot(""), (), (), bytes), b""))
 
 
 def check_ledger(ledger: object) -> None:
