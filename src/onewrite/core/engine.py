@@ -69,11 +69,8 @@ class Attempt(Protocol):
         """Return the same write with a different step part."""
         ...
 
-    def make_record(self, *, passes: bool = False) -> Flow[Attempt | None]:
-        """Return the write that only records the message, or None if the call doesn't name the entity.
-
-        `passes`: the write moves the mark over a message in a ledger of also=, and the entity exists.
-        """
+    def make_record(self) -> Flow[Attempt | None]:
+        """Return the write that only records the message, or None if the call doesn't name the entity."""
         ...
 
     def show(self, outcome: Outcome) -> Outcome:

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.event import check_causes, copy_value
 from onewrite.core.flow import Do, Flow, split_missing_ok
-from onewrite.core.judging import find_open_step, is_next_in_order, judge_message
+from onewrite.core.judging import find_open_step, judge_message
 from onewrite.core.label import Slot
-from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
-from onewrite.core.pipeline import Settled, make_write, move_mark, send_write, settle
+from onewrite.core.pipeline import Settled, make_write, send_write, settle
 from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, sort_by_sequence
@@ -46,13 +45,6 @@ def order_messages(messages: Sequence[Message]) -> list[int]:
             kind = type(message).__name__
             raise InvalidMessage(f"fold: expected a list of messages, but one is a {kind}. Convert it to a Message.")
     return sort_by_sequence(messages)
-
-
-def make_entries(ledger: Ledger, messages: Sequence[Message], written: Sequence[Message], now: float) -> list[Entry]:
-    """Return the entry of each message. A mark only moves over a message that isn't one of `written`."""
-    written_ids = {*map(id, written)}
-    entries = [(message, ledger.entry(message, now)) for message in messages]
-    return [entry if id(message) in written_ids else entry.passing for message, entry in entries]
 
 
 def join_entries(entries: Sequence[Entry]) -> Entry:
@@ -98,12 +90,10 @@ class Plan(NamedTuple):
 
     - `fresh`: the messages that the ledger accepts
     - `outcomes`: the outcomes of all other messages, by their places, once the fresh ones are written
-    - `moved`: the fresh messages, and those in a ledger of also=, over which a mark only moves
     """
 
     fresh: list[Member]
     outcomes: dict[int, Outcome]
-    moved: list[Member]
 
 
 def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
@@ -111,17 +101,14 @@ def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
     ledger = _LedgerAhead(fold_refusal.image.ledger)
     fresh: list[Member] = []
     outcomes: dict[int, Outcome] = {}
-    moved: list[Member] = []
     for member in members:
         outcome = judge_member(fold_refusal, member, ledger)
         if outcome is None:
             fresh.append(member)
+            ledger.write(member.entry.own)
         else:
             outcomes[member.place] = outcome
-        if outcome is None or is_passed_over(outcome, fold_refusal, member, ledger):
-            ledger.write(member.entry.own)
-            moved.append(member)
-    return Plan(fresh, outcomes, moved)
+    return Plan(fresh, outcomes)
 
 
 class _LedgerAhead:
@@ -175,21 +162,13 @@ def judge_member(refusal: Refusal, member: Member, ledger: Lookup) -> Outcome | 
     return judge_message(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
 
 
-def is_passed_over(outcome: Outcome, refusal: Refusal, member: Member, ledger: Lookup) -> bool:
-    """Whether the mark moves over the message: it's in a ledger of also=, and has no open step. `outcome`: the result of `judge_member`."""
-    if not isinstance(outcome, Duplicate):
-        return False
-    return is_next_in_order(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
-
-
 def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
     """Send the write of several messages. Return the refusal if the plan no longer fits the entity."""
 
     def judge_refusal(write: Write, image: Image) -> Refusal | StepPart | None:
         """Return the refusal if the plan no longer fits, or else how `settle` continues."""
         refusal = Refusal(write, image)
-        new_plan = make_plan(plan.moved, refusal)
-        if (len(new_plan.fresh), len(new_plan.moved)) != (len(plan.fresh), len(plan.moved)):
+        if len(make_plan(plan.fresh, refusal).fresh) != len(plan.fresh):
             return refusal
         if any(find_open_step(make_single_write(write, member), image) for member in plan.fresh):
             return refusal  # it was released before its effect was sent, and a single write of the message ends it
@@ -283,17 +262,16 @@ class _Fold:
         asked_places: set[int] = set()
         for _ in chunk:  # a bound, because other writers can refuse the write again and again
             plan = make_plan(chunk, refusal)
-            if not plan.moved:
+            if not plan.fresh:
                 return plan.outcomes
             # If the ledger accepts all refused messages, the caller's condition refused them. One by one, some of them might pass.
             fresh_places = {member.place for member in plan.fresh}
-            if len(chunk) == 1 or (asked_places and (len(plan.moved) == 1 or asked_places <= fresh_places)):
+            if len(chunk) == 1 or (asked_places and (len(plan.fresh) == 1 or asked_places <= fresh_places)):
                 break
             asked_places = fresh_places
-            if plan.fresh:
-                yield from self._ask_function(plan.fresh)
+            yield from self._ask_function(plan.fresh)
             try:
-                result = yield from self._write_plan(plan)
+                result = yield from send_fold(self._make_attempt([member.message for member in plan.fresh]), plan)
             except self._engine.too_much:
                 return None
             if isinstance(result, Landed):
@@ -304,29 +282,15 @@ class _Fold:
             refusal = result
         return (yield from self._write_singly(chunk, refusal))
 
-    def _write_plan(self, plan: Plan) -> Flow[Landed | Refusal]:
-        """Write the plan's messages at once. Without fresh ones, only move the mark over the others."""
-        fresh, moved = ([member.message for member in members] for members in (plan.fresh, plan.moved))
-        if fresh:
-            attempt = self._make_attempt(fresh, moved)
-        else:
-            attempt = cast("Attempt", (yield from self._make_attempt_without_effect(moved).make_record(passes=True)))
-        return (yield from send_fold(attempt, plan))
-
-    def _make_attempt(self, messages: Sequence[Message], moved: Sequence[Message] = ()) -> Attempt:
-        """Return one write for all the messages, ready to be sent. `moved`: these messages, and those over which a mark only moves."""
+    def _make_attempt(self, messages: Sequence[Message]) -> Attempt:
+        """Return one write for all the messages, ready to be sent."""
         engine, native = self._engine, self._engine.keep(self._native)
         step = NO_STEP if len(messages) == 1 else engine.fold_step
         key, others = engine.read_key(native), tuple(messages[1:])
         write = make_write(engine, messages[0], key, step, emit=self._emit, others=others)
         # Every entry gets the time of this write, so all marks go into one slot, however long a message has waited.
-        write = write._replace(entry=join_entries(make_entries(engine.ledger, moved or messages, messages, write.now)))
+        write = write._replace(entry=join_entries([engine.ledger.entry(message, write.now) for message in messages]))
         return engine.make_fold_attempt(write, native)
-
-    def _make_attempt_without_effect(self, messages: Sequence[Message]) -> Attempt:
-        """Return a write of the messages that emits nothing. The caller makes a record from it, which has no effect."""
-        self._emit = None
-        return self._make_attempt(messages)
 
     def _write_singly(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
         """Write the messages in order, except for those that the ledger refuses after the earlier writes. Return the outcomes by place."""
@@ -344,12 +308,6 @@ class _Fold:
                 ):
                     ledger.write(member.entry.own)
                 has_other_writer = has_other_writer or isinstance(outcome, Duplicate | Stale)
-            elif is_passed_over(outcome, fold_refusal, member, ledger):
-                unsettled = yield from move_mark(self._make_attempt_without_effect([member.message]))
-                if unsettled is None:
-                    ledger.write(member.entry.own)
-                else:
-                    outcome = unsettled
             outcomes[member.place] = outcome
         return outcomes
 

@@ -121,13 +121,6 @@ def check_emits(write: Write, image: Image) -> None:
         check_outbox(cast("Emission", write.emission).label, image.fields, is_null_absent=image.is_null_absent)
 
 
-def is_next_in_order(write: Write, image: Image) -> bool:
-    """Whether later messages wait until the mark moves over this message, which is in a ledger of also=."""
-    entry = write.entry
-    is_next = not image.is_gone and entry.own.judge(write.message, image.ledger) is None
-    return is_next and entry.is_held_in_also(write.message, image.ledger)
-
-
 def has_effect(write: Write, image: Image) -> bool:
     """Whether the entity contains the effect of this write, even if other writers changed it later."""
     if write.burial is not None:

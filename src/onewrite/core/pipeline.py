@@ -17,7 +17,6 @@ from onewrite.core.flow import Flow
 from onewrite.core.judging import (
     end_unsent_steps,
     has_landed,
-    is_next_in_order,
     judge,
     judge_begin,
     judge_finish,
@@ -30,7 +29,7 @@ from onewrite.core.unreturned import in_work, note_entity
 from onewrite.core.write import NO_STEP, Begins, Finishes, Image, StepPart, Withdraws, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message
-from onewrite.outcome import Applied, Duplicate, Missing, Outcome, Rejected, Unmet
+from onewrite.outcome import Applied, Outcome, Rejected, Unmet
 
 MAX_ATTEMPTS = 6  # each attempt after the second means that a different writer interfered
 
@@ -154,39 +153,9 @@ def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
     if verdict is None:
         verdict = judge(cast("Refusal", refusal).write, image)
     outcome = attempt.show(verdict)
-    if isinstance(outcome, Duplicate) and attempt.write.entry.also:
-        unsettled = yield from pass_over(attempt, image)
-        return outcome if unsettled is None else unsettled
     if isinstance(outcome, Rejected) and outcome.settled:
         return (yield from remember_refusal(attempt, outcome))
     return outcome
-
-
-def pass_over(attempt: Attempt, image: Image) -> Flow[Outcome | None]:
-    """Advance a counting mark past a message that a ledger in also= holds, because later messages wait for the mark.
-
-    Return None if no message waits any longer, otherwise why this message must be redelivered.
-    """
-    write = attempt.write
-    if not write.entry.is_held_in_also(write.message, image.ledger):
-        return None
-    if not is_next_in_order(write, image):
-        outcome = judge(write, image)
-        return None if outcome.settled else outcome
-    return (yield from move_mark(attempt))
-
-
-def move_mark(attempt: Attempt) -> Flow[Outcome | None]:
-    """Advance the mark past the attempt's message. Return None, or why the message must be redelivered."""
-    record = cast("Attempt", (yield from attempt.make_record(passes=True)))
-    result = yield from record.send()
-    if isinstance(result, Landed) or has_landed(result.write, result.image):
-        return None
-    verdict = judge(result.write, result.image)
-    if isinstance(verdict, Rejected):
-        yield from record.raise_failure(result)
-        return replace(verdict, settled=False)
-    return None if verdict.settled or isinstance(verdict, Missing) else verdict
 
 
 def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
@@ -212,9 +181,6 @@ def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
     if isinstance(result, Landed) or has_landed(result.write, result.image):
         return outcome
     verdict = judge(result.write, result.image)
-    if isinstance(verdict, Duplicate):
-        unsettled = yield from pass_over(record, result.image)
-        return verdict if unsettled is None else unsettled
     if isinstance(verdict, Unmet):
         yield from record.raise_failure(result)
     return Rejected(outcome.message, verdict.entity, settled=False) if isinstance(verdict, Rejected) else verdict

@@ -93,7 +93,6 @@ class Flows(Engine):
         self.read_image = partial(read_image, self.ledger.terms)
         self.target, self.table = find_client(table, table_name)
         self.full_name: str = table_name or table.name
-        self._key_names: tuple[str, ...] = ()
         self.typed = typed  # whether callers pass and receive typed values
         # A Table's own client accepts and returns plain values, like the Table.
         self.has_typed_client = table_name is not None
@@ -262,12 +261,6 @@ class Flows(Engine):
             return readable_values(cast("Any", error.response.get("Item")))
         return None  # unreachable on DynamoDB, because the condition is never true
 
-    def ask_key(self, item: Mapping[str, Any]) -> Flow[Mapping[str, Any]]:
-        """Return the item's key, after asking DynamoDB which attributes are the table's key."""
-        if not self._key_names:
-            self._key_names = yield from ask_key_names(self.table)
-        return {name: item[name] for name in self._key_names}
-
     def build_address(self, native: Native) -> dict[str, Any]:
         """Return the arguments of a read, including the table's name if it's needed."""
         if "TableName" in native:
@@ -345,17 +338,13 @@ class TableAttempt:
         """Return the attempt with this step instead of its own."""
         return TableAttempt(self.flows, self.write._replace(step=step), self.native, self.build)
 
-    def make_record(self, *, passes: bool = False) -> Flow[TableAttempt | None]:
+    def make_record(self) -> Flow[TableAttempt | None]:
         """Return the write that records the message and changes nothing else, or None if its key isn't known."""
-        flows, key = self.flows, self.write.key
+        yield from ()
         if "Item" in self.call.kwargs:  # put_item doesn't show which attributes are the key
-            if not passes:
-                return None
-            key = yield from flows.ask_key(flows.make_plain_item(self.call.kwargs["Item"]))
-        write = make_write(flows, self.write.message, key)
-        if passes:
-            write = write._replace(entry=self.write.entry.passing, other_messages=self.write.other_messages)
-        return TableAttempt(flows, write, flows.name_key(key), build_change)
+            return None
+        flows, key = self.flows, self.write.key
+        return TableAttempt(flows, make_write(flows, self.write.message, key), flows.name_key(key), build_change)
 
     def show(self, outcome: Outcome) -> Outcome:
         """Return the outcome, with its entity only if the caller's `ReturnValues` requests it."""

@@ -293,14 +293,10 @@ class Flows(Engine):
 
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
-    def make_record_attempt(self, write: Write, native: Document, *, passes: bool) -> CollectionAttempt:
-        """Return the write that records the message and changes nothing else.
-
-        Pass `passes=True` if a ledger in `also=` already contains the message.
-        """
+    def make_record_attempt(self, write: Write, native: Document) -> CollectionAttempt:
+        """Return the write that records the message and changes nothing else."""
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        entry = write.entry.passing if passes else write.entry
-        parts = write._replace(entry=entry, emission=None, step=NO_STEP, burial=None)
+        parts = write._replace(emission=None, step=NO_STEP, burial=None)
         return CollectionAttempt(self, parts, build_update(parts, write.key, None, options), shown=native)
 
     def wait_for_majority(self, entity: Document, native: Document) -> Flow[None]:
@@ -552,9 +548,9 @@ class CollectionAttempt(NamedTuple):
         native = {**request.native, "upsert": request.upsert}
         return self._replace(write=write, request=build_update(write, request.query, request.change, native), upsert=upsert)
 
-    def make_record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
+    def make_record(self) -> Flow[CollectionAttempt]:
         yield from ()
-        return self.flows.make_record_attempt(self.write, self.request.native, passes=passes)
+        return self.flows.make_record_attempt(self.write, self.request.native)
 
     def show(self, outcome: Outcome) -> Outcome:
         return outcome
@@ -609,9 +605,9 @@ class InsertAttempt(NamedTuple):
     def with_step(self, step: StepPart) -> InsertAttempt:
         return self._replace(write=self.write._replace(step=step))
 
-    def make_record(self, *, passes: bool = False) -> Flow[CollectionAttempt]:
+    def make_record(self) -> Flow[CollectionAttempt]:
         yield from ()
-        return self.flows.make_record_attempt(self.write, self.native, passes=passes)
+        return self.flows.make_record_attempt(self.write, self.native)
 
     def show(self, outcome: Outcome) -> Outcome:
         if not isinstance(outcome, Rejected) or outcome.entity is None:

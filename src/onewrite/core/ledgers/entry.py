@@ -185,8 +185,6 @@ Change: TypeAlias = Remember | Advance
 class Entry(NamedTuple):
     """The conditions and changes of a ledger in a write. `own` is checked and written, and `also` is only checked.
 
-    A mark in `own` that counts moves over messages in `also`, because later messages wait for that.
-
     `more`: in a write of several messages, the changes of the others, checked and written like `own`.
     """
 
@@ -194,15 +192,6 @@ class Entry(NamedTuple):
     own: Change
     also: tuple[Change, ...] = ()
     more: tuple[Change, ...] = ()
-
-    @property
-    def passing(self) -> Entry:
-        """The entry that moves the mark over a message in a ledger of also=. That ledger isn't checked again."""
-        return self._replace(also=())
-
-    def is_held_in_also(self, message: Message, lookup: Lookup) -> bool:
-        """Whether a ledger in also= holds the message, and the own ledger counts."""
-        return self.own.requires_predecessor and any(change.judge(message, lookup) is not None for change in self.also)
 
     @property
     def dead(self) -> list[Slot]:
@@ -247,11 +236,7 @@ class Entry(NamedTuple):
                 refusals.append(refusal)
         if len(refusals) < 2:  # noqa: PLR2004  # nothing to compare
             return refusals[0] if refusals else None
-        strongest = min(refusals, key=lambda refusal: _PRECEDENCE.index(type(refusal)))
-        if isinstance(strongest, Duplicate) and isinstance(refusals[0], Deferred):
-            # A ledger in also= holds the message. It must be redelivered in its turn, because the mark moves over it then.
-            return refusals[0]
-        return strongest
+        return min(refusals, key=lambda refusal: _PRECEDENCE.index(type(refusal)))
 
     def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether the write might have landed: its changes are stored, possibly with those of later writes."""

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
+from typing import ClassVar
 
 from onewrite.core.label import Slot, check_name, make_label_name, make_name_prefix
 from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
-from onewrite.core.ledgers.ledger import Ledger, check_message, list_earlier_ledgers, make_earlier_changes, make_terms
+from onewrite.core.ledgers.ledger import Ledger, check_message, make_earlier_changes, make_terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message, full_name
 
@@ -75,13 +75,13 @@ class InSequence(_MarkLedger):
     """Stores the last number of each source, for sources that number their messages `first`, `first + 1`, and so on.
 
     A message after a gap is `Deferred`, and a lower number is `Stale`. A message that the caller's own condition refuses moves the mark
-    too, in a second request; otherwise all later messages would wait for it forever. So does a message that a ledger in `also=` holds,
-    in its turn; until then it's `Deferred`. `name` and `also` are as for `SeenIds`.
+    too, in a second request; otherwise all later messages would wait for it forever. `name` is as for `SeenIds`. To change from another
+    ledger, use `HighWaterMark(also=...)` first: `InSequence` continues its marks.
     """
 
     first: int = 1
     name: str = field(default="", kw_only=True)
-    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    also: ClassVar[tuple[()]] = ()
     attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
 
@@ -90,25 +90,9 @@ class InSequence(_MarkLedger):
             raise ConfigurationError(f"InSequence(first={self.first!r}): expected an int, the first number of each source.")
         check_name(self.name)
         object.__setattr__(self, "attribute", make_label_name(self.name))
-        self._check_earlier_ledgers(list_earlier_ledgers(self.also))
         object.__setattr__(self, "terms", make_terms(self))
 
-    def _check_earlier_ledgers(self, ledgers: Sequence[Ledger]) -> None:
-        """Refuse a ledger that would wait forever for an earlier message, because the mark is in another ledger."""
-        if any(ledger.layout == self.layout and ledger.attribute != self.attribute for ledger in ledgers):
-            raise ConfigurationError(
-                f"InSequence(name={self.name!r}) would wait for message {self.first} of each source, because the marks are in a ledger with "
-                "another name. Keep the name of the old ledger."
-            )
-        # At 0 and at 1 a numbering begins. A higher number is where the caller's sources go on.
-        if ledgers and self.first <= 1 and not any(ledger.layout == self.layout for ledger in ledgers):
-            raise ConfigurationError(
-                f"InSequence(also=...) would wait for message {self.first} of every source, which the old ledger might hold already. Pass the next "
-                "number of every source as first=. Or change to HighWaterMark(also=...) first, because InSequence continues its marks. If you "
-                f"deliver all messages again from {self.first} on, add HighWaterMark() to also=."
-            )
-
-    def entry(self, message: Message, now: float) -> Entry:
+    def entry(self, message: Message, now: float) -> Entry:  # noqa: ARG002  # as every ledger has it
         """Return the ledger's entry for a write of this message."""
         if type(message) is not Message:
             check_message(message)
@@ -120,7 +104,7 @@ class InSequence(_MarkLedger):
         _check_source(message, "InSequence")
         rule: Rule = "first" if message.sequence == self.first else "next"
         own = Advance(locate_mark(self.attribute, message.source, message.parts), message.sequence, rule, self.first)
-        return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
+        return Entry(self.terms, own)
 
 
 def _check_source(message: Message, ledger: str) -> None:
