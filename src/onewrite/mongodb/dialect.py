@@ -24,7 +24,7 @@ from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
 from onewrite.core.write import Begins, Finishes, NoStepAtAll, Withdraws, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
-from onewrite.mongodb.expression import Update, can_fail, check_document, check_projection, has_conditions, read_entity_key
+from onewrite.mongodb.expression import Update, check_document, has_conditions, read_entity_key
 from onewrite.mongodb.indexes import check_collation, has_text_marks
 from onewrite.mongodb.layout import Document, locate_slot
 
@@ -42,7 +42,6 @@ class GuardedUpdate(NamedTuple):
     filter: dict[str, Any]
     update: dict[str, Any] | list[Any]
     upsert: bool  # as the caller requested
-    is_first_upsert: bool  # False if the projection can fail: its error must not look like a failed insert
     native: Mapping[str, Any]
     query: Document  # the caller's filter
     change: Update  # the caller's update
@@ -60,8 +59,8 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
         options = {**native}
         upsert = bool(options.pop("upsert", False))
     if options:
-        if options.get("projection") is not None:
-            check_projection(entry.terms, options["projection"])
+        if "projection" in options:
+            raise InvalidUpdate("A guarded write takes no projection. Omit it: the outcome has the whole entity.")
         check_collation(options.get("collation"), write.key, text=has_text_marks(entry))
         if "CURRENT" in (options.get("let") or ()):
             raise InvalidUpdate(
@@ -71,7 +70,6 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # A message that needs a predecessor can't create the entity. An upsert would also copy the predecessor's mark from the filter.
     upsert = upsert and not (type(entry.own) is Advance and entry.has_predecessor)  # only an Advance has a predecessor
-    is_first_upsert = upsert and ("projection" not in options or not can_fail(options["projection"]))
     is_pipeline = type(update) is not dict and not isinstance(update, Mapping)
     draft = Draft(stages=is_pipeline)
     add_step(write, draft)
@@ -97,7 +95,6 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
         merged_query,
         merged_update,
         upsert=upsert,
-        is_first_upsert=is_first_upsert,
         native=options,
         query=query,
         change=update,

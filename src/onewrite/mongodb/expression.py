@@ -11,8 +11,8 @@ from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
-from onewrite.core.label import OURS, OUTBOX, STEPS, TOMBSTONE
-from onewrite.core.ledgers.entry import Advance, Entry, Remember, Terms
+from onewrite.core.label import OURS
+from onewrite.core.ledgers.entry import Terms
 from onewrite.errors import InvalidUpdate
 from onewrite.mongodb.layout import Document, split_elements
 
@@ -282,52 +282,6 @@ def _check_projected_value(terms: Terms, value: object) -> None:
     elif "$elemMatch" not in names:  # $elemMatch returns the field itself
         for path in list_read_paths(value):
             check_path(terms, path)
-
-
-_SAFE = frozenset({"$slice", "$elemMatch", "$meta"})  # these operators compute nothing and can't fail
-
-
-def can_fail(projection: object) -> bool:
-    """Whether this projection can fail for some documents."""
-    if not isinstance(projection, Mapping):
-        return False  # a list of names can't
-    return not all(
-        (isinstance(part, int | float) and "$" not in path.split(".")) or (isinstance(part, Mapping) and {*part} <= _SAFE)
-        for path, part in cast("Document", projection).items()
-    )
-
-
-def widen_projection(projection: object, entry: Entry) -> dict[str, Any] | None:
-    """Return the projection extended by the fields that a verdict needs, or None if that takes two reads.
-
-    One read is enough only if the projection clearly includes or clearly excludes fields.
-    """
-    our_fields, members = list_judged_fields(entry), _read_projection(projection)
-    # onewrite's fields are read whole. A path with "$" means the array element that the filter matched, but this read has no such
-    # filter.
-    caller_fields = {
-        path: value for path, value in members.items() if find_root(path) not in our_fields and "$" not in path.split(".")
-    }
-    if any("$" in path.split(".") for path in members):  # only an including projection can have a "$"
-        return {**caller_fields, **dict.fromkeys(our_fields, 1)}
-    if any(type(value) not in (bool, int, float) or value != value or "$" in path for path, value in members.items()):  # noqa: PLR0124  # NaN
-        return None
-    # The _id doesn't decide whether a projection includes or excludes, unless it's alone.
-    if any(value for path, value in members.items() if path != "_id" or len(members) == 1):
-        return {**caller_fields, **dict.fromkeys(our_fields, 1)}
-    return caller_fields
-
-
-def list_judged_fields(entry: Entry) -> list[str]:
-    """Return the fields of a document that a verdict depends on."""
-    fields = [label.slot.group for label in entry.terms.labels]
-    for change in entry.changes:
-        match change:
-            case Remember():
-                fields += [slot.group for slot in change.sets.live]
-            case Advance():
-                fields.append(change.slot.group)
-    return [*dict.fromkeys([*fields, STEPS, TOMBSTONE, OUTBOX.label, OUTBOX.events])]
 
 
 def _read_projection(projection: object) -> Mapping[str, Any]:

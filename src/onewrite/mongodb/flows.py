@@ -32,7 +32,7 @@ from onewrite.core.clock import random_name
 from onewrite.core.engine import Engine, Landed, Native, Refusal
 from onewrite.core.event import Emission, Outbox, copy_value
 from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
-from onewrite.core.judging import check_emits, has_effect, judge, judge_creation
+from onewrite.core.judging import check_emits, judge, judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
@@ -42,7 +42,7 @@ from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
 from onewrite.core.unreturned import note_entity
-from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Unreadable, Write, make_too_large_error
+from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Write, make_too_large_error
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import (
@@ -57,15 +57,12 @@ from onewrite.mongodb.dialect import (
 )
 from onewrite.mongodb.expression import (
     Update,
-    can_fail,
     check_filter,
     check_projection,
     check_update,
     find_root,
     has_conditions,
-    list_judged_fields,
     read_entity_key,
-    widen_projection,
 )
 from onewrite.mongodb.indexes import check_collation, check_id_index, check_indexes, find_id_index, has_text_marks
 from onewrite.mongodb.layout import (
@@ -89,7 +86,7 @@ _READ_OPTIONS = ("session", "collation", "comment")
 # separate condition. Also, if one message is refused, all of them are judged.
 _MAX_MESSAGES = 100
 # Options that only find_one_and_update accepts.
-_RETURN_OPTIONS = frozenset({"return_document", "projection", "maxTimeMS", "bypassDocumentValidation"})
+_RETURN_OPTIONS = frozenset({"return_document", "maxTimeMS", "bypassDocumentValidation"})
 # pymongo's other methods reject unknown arguments themselves.
 _ACCEPTED_ARGUMENTS = FindOneAndUpdateArguments.__required_keys__ | FindOneAndUpdateArguments.__optional_keys__
 
@@ -161,7 +158,7 @@ class Flows(Engine):
         check_update(self.ledger.terms, self.fields, update)
         write = make_write(self, message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
-        attempt = CollectionAttempt(self, write, request, writer, request.is_first_upsert)
+        attempt = CollectionAttempt(self, write, request, writer, request.upsert)
         return send_write(attempt, missing_ok=missing_ok)
 
     def record(
@@ -230,7 +227,7 @@ class Flows(Engine):
         if "update" in native:
             check_update(self.ledger.terms, self.fields, native["update"])
         request = build_update(write, native["filter"], native.get("update"), options)
-        attempt = CollectionAttempt(self, write, request, writer, request.is_first_upsert)
+        attempt = CollectionAttempt(self, write, request, writer, request.upsert)
         if isinstance(write.step, Finishes) and not write.step.is_unsent and (request.upsert or attempt.is_conditional):
             raise InvalidUpdate(
                 "A write that finishes a step can't have a condition or create the entity, because a refusal would leave the effect "
@@ -277,7 +274,7 @@ class Flows(Engine):
         query = {**write.key, f"{path}.fence": fence}
         update = {"$set": fields}
         request = GuardedUpdate(
-            query, update, upsert=False, is_first_upsert=False, native=options, query=native["filter"], change={}
+            query, update, upsert=False, native=options, query=native["filter"], change={}
         )
         return CollectionAttempt(self, write, request)
 
@@ -311,30 +308,10 @@ class Flows(Engine):
 
     # --- reads ---------------------------------------------------------------------------------------------------------
 
-    def look(self, entity: Document, native: Document, entry: Entry | None = None) -> Flow[Document | None]:
-        """Return the document. With an `entry`, return only the fields for its verdict and for the caller's projection."""
-        options = {name: native[name] for name in _READ_OPTIONS if name in native}
-        projection = native.get("projection")
-        if entry is None or projection is None:
-            return (yield from self._read(entity, options))
-        wide_projection = widen_projection(projection, entry)
-        if wide_projection:  # an empty projection has a different meaning in find_one
-            options["projection"] = wide_projection
-        document = yield from self._read(entity, options)
-        if document is None or wide_projection is not None:
-            return document
-        judged_fields = {name: document[name] for name in list_judged_fields(entry) if name in document}
-        if is_in_transaction(native):  # a failing projection would abort the transaction
-            return Unreadable(judged_fields)
-        try:
-            caller_view = (yield from self._read(entity, {**options, "projection": projection})) or {}
-        except OperationFailure:  # the projection fails for the current document
-            return Unreadable(judged_fields)
-        return Unreadable(judged_fields) if isinstance(caller_view, Unreadable) else {**caller_view, **judged_fields}
-
-    def _read(self, query: Document, options: dict[str, Any]) -> Flow[Document | None]:
+    def look(self, entity: Document, native: Document) -> Flow[Document | None]:
         """Return the document as the client reads it. A stand-in returns Python values, which are returned unchanged."""
-        document: Document | None = yield Call("find_one", (query,), options)
+        options = {name: native[name] for name in _READ_OPTIONS if name in native}
+        document: Document | None = yield Call("find_one", (entity,), options)
         return read_raw(self.ledger.terms, document, self._codec) if isinstance(document, RawBSONDocument) else document
 
     def read_entity(self, response: Document) -> Entity | None:
@@ -448,36 +425,14 @@ class CollectionAttempt(NamedTuple):
                 yield from self.raise_error(error)
             failure = error
         try:
-            document = yield from flows.look(write.key, self.shown or request.native, entry)
+            document = yield from flows.look(write.key, self.shown or request.native)
         except PyMongoError:
             # If the write failed too, raise its error instead, unless that only says that the entity exists.
             if failure is None or is_entity_taken(failure, write.key):
                 raise
             raise failure from None
         image = flows.read_image(document)
-        if failure is not None and has_effect(write, image) and (yield from self.probe_write(failure)):
-            return Landed()
         return Refusal(write._replace(now=flows.clock()), image, failure)
-
-    def probe_write(self, failure: Exception) -> Flow[bool]:
-        """Find out whether the write happened before this failure, given that the entity shows its effect.
-
-        The server computes the returned document after the write. Any other failure occurs before the write, and recurs if the
-        request is sent again with a filter that matches nothing.
-        """
-        request = self.request
-        if not is_raised_after_write(failure, request.native):
-            return False
-        try:
-            yield Call(self.writer, ({"_id": {"$in": []}}, request.update), {"upsert": False, **request.native})
-            yield from self.is_condition_met()
-        except PyMongoError as error:
-            if not isinstance(error, OperationFailure):
-                raise
-            return False
-        except Exception:  # raised by the driver before it sends anything
-            return False
-        return True
 
     def is_condition_met(self) -> Flow[bool]:
         """Whether the entity meets the caller's condition now. If so, something else refused the write."""
@@ -507,7 +462,7 @@ class CollectionAttempt(NamedTuple):
         is_large = isinstance(error, DocumentTooLarge) or getattr(error, "code", None) in _TOO_LARGE_CODES
         if is_in_transaction(native) or not (is_large or getattr(error, "code", None) in _CONTENT_CODES):
             raise error  # nothing can be read in the aborted transaction, or the document isn't the cause
-        if image is None or (is_large and native.get("projection") is not None):
+        if image is None:
             image = flows.read_image((yield from flows.look(write.key, native)))
         if is_large:
             raise flows.make_too_large_error(image.fields, write.emission) from error
@@ -519,7 +474,7 @@ class CollectionAttempt(NamedTuple):
     def retry(self, refusal: Refusal, attempts: int) -> Flow[CollectionAttempt | None]:
         """Return the next attempt, or None. The cause of the refusal might no longer exist when the document is read."""
         write, request, failure, exists = self.write, self.request, refusal.failure, refusal.image.exists
-        if failure is not None and (not self.upsert or is_raised_after_write(failure, request.native)):
+        if failure is not None and not self.upsert:
             yield from self.raise_failure(refusal)
         # This write has no condition of the caller's, so the entity has changed between the write and the read, or a hint hides it.
         if isinstance(write.step, Finishes) and not write.step.is_unsent:
@@ -656,18 +611,6 @@ def can_entity_show_verdict(error: OperationFailure | DocumentTooLarge | Invalid
     if isinstance(error, DocumentTooLarge | InvalidBSON):
         return True
     return not isinstance(error, WriteConcernError | ExecutionTimeout) and error.code not in _UNRELATED_CODES
-
-
-def is_raised_after_write(error: Exception, native: Document) -> bool:
-    """Whether the failure can come from the returned document. The server reports a failed projection after the write, with any code.
-
-    A duplicate key is reported before the write.
-    """
-    return (
-        isinstance(error, OperationFailure)
-        and not isinstance(error, DuplicateKeyError)
-        and can_fail(native.get("projection"))
-    )
 
 
 def is_entity_taken(error: Exception, entity: Mapping[str, Any]) -> bool:

@@ -65,7 +65,6 @@ class DeleteOneArguments(SeenArguments, total=False):
 class FindOneAndDeleteArguments(DeleteOneArguments, total=False):
     """The arguments of `find_one_and_delete` after the filter."""
 
-    projection: Mapping[str, Any] | Iterable[str] | None
     sort: Sort | None
 
 
@@ -73,7 +72,6 @@ class FindOneAndUpdateArguments(SeenArguments, total=False):
     """The arguments of `find_one_and_update` after the filter and the update."""
 
     missing_ok: bool
-    projection: Mapping[str, Any] | Iterable[str] | None
     sort: Sort | None
     upsert: bool
     return_document: bool
