@@ -489,8 +489,8 @@ class CollectionAttempt(NamedTuple):
         if request.upsert and not (exists and self.is_conditional):
             # The entity was deleted in the meantime, and maybe created again: nothing else could refuse the message.
             return self._replace(upsert=True)
-        if attempts == 1 and write.entry.has_predecessor:
-            return self._replace(upsert=False)  # the gap that refused the message might have been filled before the read
+        if attempts == 1 and write.entry.has_predecessor and write.other_messages:
+            return self._replace(upsert=False)  # the gap that refused the fold might have been filled before the read
         # Don't repeat a refused fold, which sends its messages one by one instead.
         if exists and not write.other_messages and (yield from self.is_condition_met()):
             return self._replace(upsert=False)  # the entity was created between the write and the read
