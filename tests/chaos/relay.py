@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from onewrite import SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.outbox import Outgoing, Relay, TokenFile, stream_handler
+from onewrite.outbox import Outgoing, Relay, stream_handler
 from onewrite.testing.servers.engines import dynamo_client
 from tests.chaos.witness import Copy
 from tests.chaos.worker import OUTBOX, PLACE, SECONDS, Target, live_with_parent
@@ -109,7 +109,4 @@ def _on_collection(target: Target, duty: Duty, publish: Any) -> Iterator[Callabl
     ) as client:
         documents = GuardedCollection(client.test[PLACE], SeenIds(), outbox=OUTBOX)
         relay = Relay(documents, publish, clock=lambda: time.time() + duty.clock_offset)
-        if duty.has_doorbell:
-            yield lambda: relay.follow(TokenFile(duty.token), sweep_every=_SWEEP_SECONDS)
-        else:
-            yield lambda: relay.run(poll=_POLL)
+        yield lambda: relay.run(poll=_POLL)

@@ -16,7 +16,6 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
-from onewrite.outbox import TokenFile
 from tests.chaos.child import Child
 from tests.chaos.relay import FAILS, Duty, relay_events
 from tests.chaos.witness import Copy, Witness
@@ -133,16 +132,7 @@ class Relays:
         if not process.is_killed:
             raise RuntimeError("a relay ended by itself: its last words are above")
         self._counts["relays killed"] += 1
-        if self._hostile and self._random.random() < 0.3:
-            self._lose_place(TokenFile(process.duty.token))
         self._hire(process.duty)
-
-    def _lose_place(self, tokens: TokenFile) -> None:
-        """Let the relay come back after more time than the server's log reaches back: a token begins with its time."""
-        token = tokens.load()
-        if token is not None:
-            self._counts["places lost"] += 1
-            tokens.save({"_data": f"{token['_data'][:2]}00000001{token['_data'][10:]}"})
 
     def _hire(self, duty: Duty) -> None:
         process = _Process(self._target, duty)

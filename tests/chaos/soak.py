@@ -27,7 +27,7 @@ from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
 from onewrite.identity import sqs_message_id
 from onewrite.mongodb import GuardedCollection
-from onewrite.outbox import Outgoing, Relay, TokenFile
+from onewrite.outbox import Outgoing, Relay
 from onewrite.sqs import Worker
 from onewrite.sqs.queue import make_default_client
 from onewrite.testing.servers.engines import Dynoxide, Mongod, dynamo_client
@@ -120,10 +120,7 @@ def _relay(engine: str, address: str, token: str, pipe: Connection) -> None:
     def publish(events: list[Outgoing]) -> None:
         pipe.send(len(events))
 
-    if engine == "mongodb":
-        Relay(_mongodb(address), publish).follow(TokenFile(token), sweep_every=10.0)
-    else:
-        Relay(_dynamodb(address), publish).run(poll=1.0)
+    Relay(_mongodb(address) if engine == "mongodb" else _dynamodb(address), publish).run(poll=1.0)
 
 
 def main() -> int:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bson import encode
-from bson.raw_bson import RawBSONDocument
-from pymongo import AsyncMongoClient
 from pymongo.collection import Collection
 
 from onewrite import Applied, Event, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable, transact
 from onewrite.errors import ConfigurationError
-from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.outbox import AsyncRelay, Outgoing, Relay, TokenFile, stream_handler
-from onewrite.testing.servers.engines import Dynoxide, Mongod
+from onewrite.mongodb import GuardedCollection
+from onewrite.outbox import Outgoing, Relay, stream_handler
+from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.stores import billed, create_table_with_outbox, places, streams_client
 
 if TYPE_CHECKING:
@@ -155,84 +148,8 @@ class Told:
             return sorted(int(event.body) for event in self.events)
 
 
-@contextmanager
-def _following(store: GuardedCollection, told: Told, tokens: TokenFile) -> Iterator[Relay]:
-    relay = Relay(store, told)
-    thread = threading.Thread(target=relay.follow, args=(tokens,))
-    thread.start()
-    try:
-        yield relay
-    finally:
-        relay.stop()
-        thread.join()
-
-
 def _add(store: GuardedCollection, n: int) -> None:
     store.update_one(Message(f"m{n}"), {"_id": f"e{n}"}, {"$set": {"n": n}}, upsert=True, emit=[Event("Added", n)])
-
-
-Followed = tuple[GuardedCollection, Told, TokenFile]
-
-
-@pytest.fixture
-def followed(collection: Collection[dict[str, Any]], tmp_path: Path) -> Followed:
-    """A store of the collection, a publisher, and where a relay that follows keeps its place."""
-    return GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told(), TokenFile(tmp_path / "token")
-
-
-def test_relay_of_a_change_stream_publishes_all_events(collection: Collection[dict[str, Any]], followed: Followed) -> None:
-    store, told, _ = followed
-    _add(store, 1)
-    with _following(*followed):
-        assert told.wait_for(1) == [1]
-        _add(store, 2)
-        assert told.wait_for(2) == [1, 2]
-        collection.update_one({"_id": "e1"}, {"$set": {"other": 1}})
-    _add(store, 3)
-    with _following(*followed):
-        assert told.wait_for(3) == [1, 2, 3]
-
-
-def _raw(document: dict[str, Any]) -> Any:
-    """The document with bytes that are no UTF-8 for "????"."""
-    return RawBSONDocument(encode(document).replace(b"????", b"\xff\xfe\xfa\xf0"))
-
-
-UNREADABLE: dict[str, Callable[[Any], object]] = {
-    "a field name": lambda collection: collection.update_one({"_id": "e1"}, _raw({"$set": {"????": 1}})),
-    "a document": lambda collection: collection.insert_one(_raw({"_id": "????"})),
-    "a drop": lambda collection: collection.drop(),
-}
-
-
-@pytest.mark.parametrize("change", UNREADABLE.values(), ids=UNREADABLE)
-def test_relay_continues_after_a_change_it_cannot_read(
-    collection: Collection[dict[str, Any]],
-    followed: Followed,
-    change: Callable[[Any], object],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    store, told, _ = followed
-    with _following(*followed):
-        _add(store, 1)
-        assert told.wait_for(1) == [1]
-        change(collection)
-        _add(store, 2)
-        assert told.wait_for(2) == [1, 2]
-    assert caplog.messages == [] or change is UNREADABLE["a drop"]
-
-
-def test_relay_sweeps_and_follows_if_resume_token_is_invalid(
-    collection: Collection[dict[str, Any]], followed: Followed, caplog: pytest.LogCaptureFixture
-) -> None:
-    store, told, tokens = followed
-    tokens.save(_old_token(collection))
-    _add(store, 1)
-    with _following(*followed):
-        assert told.wait_for(1) == [1]
-        _add(store, 2)
-        assert told.wait_for(2) == [1, 2]
-    assert "can't resume from the saved token" in caplog.text
 
 
 def test_relay_with_index_finds_events_of_relay_without_index(dynamo: DynamoDBClient, indexed: str) -> None:
@@ -331,33 +248,3 @@ def test_document_refused_by_its_validator_does_not_block_other_events(
     assert "Document failed validation" in caplog.text
     collection.database.command("collMod", collection.name, validator={})
     assert Relay(store, published.extend).sweep().published == 12
-
-
-def _old_token(collection: Collection[dict[str, Any]]) -> dict[str, Any]:
-    """A token from a time before the server's log begins: its first bytes are the time."""
-    with collection.watch() as stream:
-        collection.insert_one({"_id": "for the token"})
-        token = dict(next(stream)["_id"])
-    return {"_data": token["_data"][:2] + "00000001" + token["_data"][10:]}
-
-
-def test_async_relay_follows_the_change_stream(mongod: Mongod, tmp_path: Path) -> None:
-    async def follow() -> list[int]:
-        async with AsyncMongoClient[dict[str, Any]](mongod.uri) as client:
-            store = AsyncGuardedCollection(client.test.followed, SeenIds(), outbox=Outbox("s"))
-            published: asyncio.Queue[int] = asyncio.Queue()
-
-            async def publish(events: list[Outgoing]) -> None:
-                for event in events:
-                    await published.put(int(event.body))
-
-            relay = AsyncRelay(store, publish)
-            task = asyncio.create_task(relay.follow(TokenFile(tmp_path / "token")))
-            for n in (1, 2):
-                await store.update_one(Message(f"m{n}"), {"_id": 1}, {"$inc": {"n": 1}}, upsert=True, emit=[Event("A", n)])
-            found = [await asyncio.wait_for(published.get(), 30) for _ in range(2)]
-            relay.stop()
-            await task
-            return found
-
-    assert asyncio.run(follow()) == [1, 2]

@@ -200,24 +200,6 @@ class OfCollection:
         assert state is not None
         assert self.relay.skip(ONE, id=state.pending[0].id) is not None
 
-    def follow(self) -> None:
-        relay, passes = self.relay, list[SweepReport]()
-
-        class Place:
-            def load(self) -> None:
-                return None
-
-            def save(self, token: object) -> None:
-                relay.stop()
-
-        def note(swept: SweepReport) -> None:
-            passes.append(swept)
-            relay.stop()
-
-        relay.follow(Place(), on_pass=note)
-        for swept in passes:
-            ended(swept)
-
     def verb(self, *arguments: str, key: bool = True) -> None:
         verb(*arguments, "--collection", self.uri, *(["--key", "e"] if key else []))
 
@@ -252,7 +234,6 @@ ON_COLLECTION: dict[str, Callable[[OfCollection], object]] = {
     ),
     "`Relay.flush`, `ring`": lambda of: in_turn(lambda: of.relay.flush(ONE), lambda: ended(of.relay.ring([ONE]))),
     "`Relay.sweep`, `run`": lambda of: ended(of.relay.sweep()),
-    "`Relay.follow`": lambda of: of.follow(),
     "`Relay.waiting`, `broken`, `look`": lambda of: in_turn(
         lambda: waiting(of.relay), lambda: of.relay.look("shop/orders/_id=S:e")
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +10,14 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 from bson import BSON, ObjectId
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import AutoReconnect, CursorNotFound, OperationFailure
+from pymongo.errors import CursorNotFound
 
 from onewrite import ConfigurationError, Outbox
-from onewrite.core.flow import Call, Do, drive
+from onewrite.core.flow import Call, drive
 from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
-from onewrite.outbox.following import FollowedPasses, TokenFile
+from onewrite.outbox.passes import Passes
 from onewrite.testing import mongomock_collection
 from tests.support import driven
 
@@ -136,8 +135,8 @@ def _result(flow: Any) -> Any:
     return done.value.value
 
 
-def _passes(boxes: Any, clock: Callable[[], float] = lambda: NOW) -> FollowedPasses:
-    return FollowedPasses(boxes, lambda _: None, 10, clock)
+def _passes(boxes: Any, clock: Callable[[], float] = lambda: NOW) -> Passes:
+    return Passes(boxes, lambda _: None, 10, clock)
 
 
 def test_operator_action_is_refused_if_the_entity_changed() -> None:
@@ -236,98 +235,3 @@ def test_unreadable_id_does_not_block_others() -> None:
     for each in ids:
         reading: Any = finder.next()
         assert next(reading).args[0] == {"_id": each}
-
-
-@pytest.mark.parametrize("token", [{"_data": "82"}, {"_data": "82", "_typeBits": b"\x82\xff"}], ids=str)
-def test_token_is_stored_unchanged(token: dict[str, Any], tmp_path: Path) -> None:
-    tokens = TokenFile(tmp_path / "token")
-    assert tokens.load() is None
-    tokens.save(token)
-    assert tokens.load() == token
-    tokens.save(None)
-    assert tokens.load() is None
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"_data": {"$binary": 1}}', "\0"], ids=repr)
-def test_damaged_token_is_ignored(text: str, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text(text)
-    assert TokenFile(tmp_path / "token").load() is None
-
-
-class Stream:
-    def __init__(self) -> None:
-        self.resume_token = {"_data": "82"}
-        self.alive = True
-
-    def try_next(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class LabelledLedger:
-    def __init__(self, token: Any) -> None:
-        self.token = token
-
-    def load(self) -> Any:
-        return self.token
-
-    def save(self, token: Any) -> None:
-        self.token = token
-
-
-def _follower(clock: Callable[[], float] = lambda: NOW) -> FollowedPasses:
-    with mongomock_collection("orders") as collection:
-        return _passes(DocumentOutboxes(collection, (), Outbox("shop")), clock)
-
-
-def _following(flows: FollowedPasses, tokens: LabelledLedger, sweep_every: float = 1e9) -> Any:
-    return flows._follow(tokens, sweep_every, lambda _: None)
-
-
-def _begun(following: Any, stream: Stream) -> Any:
-    """The stream is open, and a sweep has found nothing: what is done next."""
-    assert following.send(stream) == Do(stream.try_next)
-    return _sweeps(following, following.send(None))
-
-
-def _sweeps(following: Any, step: Any) -> Any:
-    """A sweep has found nothing: it opens a cursor, and reads it to its end."""
-    assert isinstance(step, Do)
-    assert isinstance(following.send([]), Do)
-    return following.send([])
-
-
-def test_lost_token_is_removed_and_other_failures_raise() -> None:
-    tokens, stream = LabelledLedger({"_data": "82"}), Stream()
-    for when in ("at once", "later"):
-        tokens.token = {"_data": "82"}
-        following = _following(_follower(), tokens)
-        assert next(following).kwargs == {"resume_after": {"_data": "82"}}
-        lost = OperationFailure("lost", 286)
-        if when == "later":
-            assert _begun(following, stream) == Do(stream.try_next)
-            assert following.throw(lost) == Do(stream.close)
-            with pytest.raises(StopIteration):
-                following.send(None)
-        else:
-            with pytest.raises(StopIteration):
-                following.throw(lost)
-        assert tokens.token is None
-    for failure in (ConnectionError(), lost):  # without a token, reopening would fail at once, again and again
-        following = _following(_follower(), tokens)
-        next(following)
-        with pytest.raises(type(failure)):
-            _sweeps(following, following.throw(failure))  # as no stream tells of anything
-
-
-def test_failed_sweep_is_repeated_with_the_next_stream() -> None:
-    tokens, flows, stream = LabelledLedger(None), _follower(), Stream()
-    following = _following(flows, tokens)
-    next(following)
-    assert following.send(stream) == Do(stream.try_next)
-    following.send(None)
-    assert following.throw(AutoReconnect("a failover")) == Do(stream.close)  # the sweep fails
-    with pytest.raises(AutoReconnect):
-        following.send(None)
-    following = _following(flows, tokens)  # what was pending before the stream is told of by nothing else
-    next(following)
-    assert _begun(following, stream) == Do(stream.try_next)

@@ -6,12 +6,9 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable
-from contextlib import closing, nullcontext
-from datetime import timedelta
+from contextlib import closing
 from decimal import Decimal
 from inspect import iscoroutinefunction
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
@@ -26,7 +23,7 @@ from onewrite.dynamodb.outboxes import format_key as format_item_key
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.mongodb.outboxes import Outboxes
 from onewrite.mongodb.outboxes import format_key as format_document_key
-from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport, TokenFile
+from onewrite.outbox import AsyncRelay, Outgoing, Relay, SweepReport
 from onewrite.outbox.relay import list_changed_keys
 from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
@@ -159,24 +156,6 @@ def test_relay_stopped_during_a_conflict_ends(monkeypatch: pytest.MonkeyPatch) -
         running.join(20)
         assert not running.is_alive()
         assert relay.waiting() == []
-
-
-class AwaitedTokens:
-    def load(self) -> None: ...
-    async def save(self, token: Any) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("tokens", "options", "complaint"),
-    [
-        ("relay.token", {}, r"whose load\(\) is a plain function.* Pass TokenFile\('relay.token'\)"),
-        (AwaitedTokens(), {}, r"whose save\(\) is a plain function"),
-        (TokenFile("relay.token"), {"sweep_every": timedelta(minutes=1)}, "sweep_every=.*: expected a number of seconds"),
-    ],
-)
-def test_follow_refuses_invalid_arguments(make: Callable[..., Any], tokens: Any, options: Any, complaint: str) -> None:
-    with pytest.raises(ConfigurationError, match=complaint):
-        make().follow(tokens, **options)
 
 
 class Ticks:
@@ -327,26 +306,6 @@ def test_stream_records_name_each_item_with_events_once() -> None:
         {"eventName": "INSERT"},
     ]
     assert list_changed_keys(records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
-
-
-@pytest.mark.parametrize("error", [ConnectionError("down"), ConfigurationError("wrong")], ids=repr)
-def test_following_relay_ends_only_by_misuse(
-    error: Exception, make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[SweepReport] = []
-
-    def watch(*_: Any, **__: Any) -> Any:
-        raise error
-
-    def stop(swept: SweepReport) -> None:
-        told.append(swept)
-        relay.stop()
-
-    relay = make()
-    monkeypatch.setattr(relay._boxes, "watched", SimpleNamespace(watch=watch))
-    with pytest.raises(ConfigurationError) if isinstance(error, ConfigurationError) else nullcontext():
-        relay.follow(TokenFile(tmp_path / "token"), on_pass=stop)
-    assert [swept.error for swept in told if swept.error is not None] == [error] * isinstance(error, ConnectionError)
 
 
 def test_doorbell_accepts_any_filter_of_a_write(collection: Any) -> None:

@@ -39,8 +39,6 @@ class Outboxes:
     def __init__(self, collection: Any, fields: Sequence[str], outbox: Outbox) -> None:
         majority = require_majority(collection)
         self.target, self.raw_target = set_codec(majority, STORED_CODEC), set_lazy_codec(majority, STORED_CODEC)
-        # A foreign document whose _id isn't valid UTF-8 must not end the change stream each time.
-        self.watched = set_codec(majority, LENIENT_CODEC)
         self.outbox = outbox
         self._fields = tuple(fields)
         self._caller_codec, self._codec = read_codec(collection), read_codec(self.target)

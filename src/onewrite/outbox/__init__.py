@@ -4,7 +4,6 @@ A write with `emit=` adds events to its entity. A relay publishes them, in order
 """
 
 from onewrite.core.pending import Broken, Outgoing
-from onewrite.outbox.following import TokenFile, Tokens
 from onewrite.outbox.passes import FlushReport, OutboxState, SweepReport, Waiting
 from onewrite.outbox.publishers import to_eventbridge, to_sns, to_sqs
 from onewrite.outbox.relay import AsyncRelay, Relay, stream_handler
@@ -17,8 +16,6 @@ __all__ = [
     "Outgoing",
     "Relay",
     "SweepReport",
-    "TokenFile",
-    "Tokens",
     "Waiting",
     "stream_handler",
     "to_eventbridge",

@@ -26,8 +26,7 @@ from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
 from onewrite.core.pending import Broken, Outgoing
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.following import FollowedPasses, Tokens, check_seconds
-from onewrite.outbox.passes import FOR_EVER, FlushReport, OutboxState, StoredOutboxes, SweepReport, Waiting
+from onewrite.outbox.passes import FOR_EVER, FlushReport, OutboxState, Passes, StoredOutboxes, SweepReport, Waiting
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None
@@ -52,7 +51,7 @@ class EmittingStore(Protocol):
     def outboxes(self) -> StoredOutboxes: ...
 
 
-class _RelayFlows(FollowedPasses):
+class _RelayFlows(Passes):
     """The flows of both classes, which execute and wake them differently."""
 
     def _find_entity(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
@@ -63,19 +62,18 @@ class _RelayFlows(FollowedPasses):
             raise ConfigurationError(f"source={source!r} already names the entity. Omit the key and the filter.")
         return self._boxes.read_source(source)
 
-    def _repeat(self, act: Callable[[], Flow[SweepReport | None]], poll: float, on_pass: OnPass | None) -> Flow[None]:
-        """Run the flows of `act` until stopped, and report their passes. A flow that returns None has reported its own."""
+    def _repeat(self, older_than: timedelta, poll: float, on_pass: OnPass | None) -> Flow[None]:
+        """Sweep until stopped, and report each pass."""
         failures = 0
         while not self._is_stopped:
             try:
-                report = yield from act()
+                report = yield from self._sweep(older_than)
             except OnewriteError:  # misuse, which no retry can cure
                 raise
             except Exception as error:
                 report = SweepReport(error=error, complete=False)
-            if report is not None:
-                report_pass(report, on_pass)
-            failures = 0 if report is None or report.error is None else failures + 1
+            report_pass(report, on_pass)
+            failures = 0 if report.error is None else failures + 1
             yield Wait(compute_pause(failures, poll, random_share()))
 
 
@@ -138,17 +136,12 @@ class Relay(_RelayFlows):
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass."""
-        check_seconds("poll", poll)
-        return self._run(self._repeat(lambda: self._sweep(older_than), poll, on_pass))
-
-    def follow(self, tokens: Tokens, *, sweep_every: float = 60.0, on_pass: OnPass | None = None) -> None:
-        """Publish the events that a MongoDB change stream reports, until `stop` is called. `tokens` stores the position in the stream."""
-        self._check_following(tokens, sweep_every)
-        report = partial(report_pass, on_pass=on_pass)
-        return self._run(self._repeat(lambda: self._follow(tokens, sweep_every, report), 0.0, on_pass))
+        if not isinstance(cast("object", poll), int | float) or not poll >= 0:
+            raise ConfigurationError(f"poll={poll!r}: expected a number of seconds, 0 or more.")
+        return self._run(self._repeat(older_than, poll, on_pass))
 
     def stop(self) -> None:
-        """End `run`, `follow`, and `sweep` after the current call to the broker. A signal handler or a different thread can call it."""
+        """End `run` and `sweep` after the current call to the broker. A signal handler or a different thread can call it."""
         self._is_stopped = True
         self._wake.put(None)
 
@@ -188,11 +181,9 @@ class AsyncRelay(_RelayFlows):
     """Await `Relay.broken`."""
     run = awaited(Relay.run)
     """Await `Relay.run`."""
-    follow = awaited(Relay.follow)
-    """Await `Relay.follow`."""
 
     def stop(self) -> None:
-        """End `run`, `follow`, and `sweep` after the current call to the broker. Call it in the event loop's thread."""
+        """End `run` and `sweep` after the current call to the broker. Call it in the event loop's thread."""
         self._is_stopped = True
         self._wake.set()
 
