@@ -9,8 +9,6 @@ from pymongo.collection import Collection
 
 from onewrite import Applied, ConfigurationError, Message, SeenIds
 from onewrite.mongodb import GuardedCollection
-from onewrite.operate.doctor.checks import examine
-from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 
 CLOSED = {"bsonType": "object", "properties": {"_id": {}, "left": {"bsonType": "int"}}, "additionalProperties": False}
 M1 = Message("m1")
@@ -23,27 +21,13 @@ WRITES: dict[str, Any] = {
 }
 
 
-def state_of(collection: Any) -> str:
-    facts = MONGODB.run(read_collection(collection, 10, lambda: 0.0), collection)
-    return next(result.state for result in examine(facts) if result.check.code == "validator")
-
-
 @pytest.mark.parametrize("write", WRITES)
 def test_closed_validator_is_reported_unless_onewrite_fields_are_allowed(collection: Collection[Any], write: str) -> None:
     collection.database.create_collection(collection.name, validator={"$jsonSchema": CLOSED})
     collection.insert_one({"_id": "a", "left": 1})
     store = GuardedCollection(collection, SeenIds())
-    assert state_of(collection) == "found"
     with pytest.raises(ConfigurationError, match=r"validator refuses ow_l, .*patternProperties"):
         WRITES[write](store)
     schema = {**CLOSED, "patternProperties": {"^ow_": {}}}
     collection.database.command("collMod", collection.name, validator={"$jsonSchema": schema})
-    assert state_of(collection) == "passed"
     assert isinstance(WRITES[write](store), Applied)
-
-
-@pytest.mark.parametrize("tolerance", [{"validationAction": "warn"}, {"validationLevel": "off"}], ids=str)
-def test_validator_that_refuses_nothing_is_not_reported(collection: Collection[Any], tolerance: dict[str, Any]) -> None:
-    collection.database.create_collection(collection.name, validator={"$jsonSchema": CLOSED}, **tolerance)
-    assert isinstance(WRITES["upsert"](GuardedCollection(collection, SeenIds())), Applied)
-    assert state_of(collection) == "passed"

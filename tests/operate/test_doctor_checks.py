@@ -17,7 +17,6 @@ from onewrite.operate.doctor.facts import (
     EntitySample,
     EventSourceMapping,
     Facts,
-    Function,
     Module,
     ModuleStore,
     Queue,
@@ -31,12 +30,11 @@ from onewrite.operate.image import EntityImage
 DAY = 86_400
 NOW = 1_790_000_000.0
 ARN = "arn:aws:sqs:eu-west-1:1:orders"
-QUEUE = Queue("orders", ARN, fifo=False, retention=4 * DAY, visibility=60)
+QUEUE = Queue("orders", ARN, fifo=False, retention=4 * DAY)
 WITH_DEAD = replace(QUEUE, dead_letters=f"{ARN}-dead")
-DEAD = Queue("orders-dead", f"{ARN}-dead", fifo=False, retention=10 * DAY, visibility=30)
+DEAD = Queue("orders-dead", f"{ARN}-dead", fifo=False, retention=10 * DAY)
 LONG_DEAD = replace(DEAD, retention=14 * DAY)
-FUNCTION = Function("ship", timeout=10)
-FEED = EventSourceMapping(ARN, window=0, reports_failures=True)
+FEED = EventSourceMapping(ARN, reports_failures=True)
 TABLE = TableDescription("orders", ("id",))
 DENIED = Unread("the thing", "no", "service:Action")
 
@@ -140,28 +138,19 @@ def test_doctor_states_the_redrive_deadline_of_fifo_dead_letters() -> None:
 
 def test_text_of_a_failed_check_is_its_findings() -> None:
     facts = Facts(queue=QUEUE, module=module(days(1), tombstones=Tombstones(timedelta(days=1))))
-    for code in ("ledger-retention", "tombstone-retention", "dead-letters"):
+    for code in ("ledger-retention", "tombstone-retention"):
         result = checked(code, facts)
         assert result.text == " ".join([finding.what for finding in result.findings]) != ""
-
-
-@pytest.mark.parametrize(
-    ("visibility", "window", "expected"),
-    [(9, 0, "error"), (10, 0, "warning"), (59, 0, "warning"), (60, 0, "passed"), (79, 20, "warning"), (80, 20, "passed")],
-)
-def test_visibility_must_cover_six_timeouts_and_the_window(visibility: int, window: int, expected: str) -> None:
-    queue, feed = replace(QUEUE, visibility=visibility), replace(FEED, window=window)
-    assert state("visibility-timeout", Facts(queue=queue, function=FUNCTION, feeds=(feed,))) == expected
 
 
 @pytest.mark.parametrize(("reports", "expected"), [(True, "passed"), (False, "error")])
 def test_mapping_must_report_failed_records(reports: bool, expected: str) -> None:
     feeds = (FEED, replace(FEED, reports_failures=reports))
-    assert state("partial-failures", Facts(queue=QUEUE, function=FUNCTION, feeds=feeds)) == expected
-    assert state("partial-failures", Facts(queue=DENIED, function=DENIED, feeds=feeds)) == expected
+    assert state("partial-failures", Facts(queue=QUEUE, feeds=feeds)) == expected
+    assert state("partial-failures", Facts(queue=DENIED, feeds=feeds)) == expected
 
 
-MSK = EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=False, kafka=True)
+MSK = EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", reports_failures=False, kafka=True)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +159,7 @@ MSK = EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failu
 )
 def test_kafka_response_requires_provisioned_mode(provisioned: bool, reports: bool, answering: str, unknown: str) -> None:
     feeds = (replace(MSK, provisioned=provisioned, reports_failures=reports), FEED)
-    facts = Facts(function=FUNCTION, feeds=feeds)
+    facts = Facts(feeds=feeds)
     for answers, expected in ((False, "passed"), (True, answering), (None, unknown)):
         handlers = replace(module(SeenIds()), kafka_answers=answers)
         assert state("partial-failures", replace(facts, module=handlers)) == expected
@@ -253,67 +242,11 @@ def test_other_entity_kind_in_a_table_needs_no_ledger(own: str, expected: str) -
     assert state("erased-ledgers", Facts(sample=sample(*guarded, bare(own=own, keys=keys)))) == expected
 
 
-@pytest.mark.parametrize(
-    ("replicas", "strong", "expected"),
-    [((), False, "passed"), (("eu-west-2",), False, "warning"), (("eu-west-2",), True, "passed")],
-)
-def test_global_table_must_be_strongly_consistent(replicas: tuple[str, ...], strong: bool, expected: str) -> None:
-    assert state("global-table", Facts(table=replace(TABLE, replicas=replicas, strong=strong))) == expected
-
-
 def test_each_check_names_its_missing_fact() -> None:
     found = examine(Facts())
     assert [each.check.code for each in found] == [check.code for check in CHECKS]
     assert {each.state for each in found} == {"not checked"}
     assert all("needs" in each.text for each in found)
-
-
-@pytest.mark.parametrize(
-    ("dead", "receives", "expected"), [(None, None, "warning"), ("arn:dead", 1, "warning"), ("arn:dead", 2, "passed")]
-)
-def test_queue_without_working_redrive_policy_gets_a_warning(dead: str | None, receives: int | None, expected: str) -> None:
-    assert state("dead-letters", Facts(queue=replace(QUEUE, dead_letters=dead, receives=receives))) == expected
-
-
-@pytest.mark.parametrize(
-    ("fifo", "kept", "dead", "expected"),
-    [
-        (False, 4 * DAY, 4 * DAY, "error"),
-        (False, 4 * DAY, 4 * DAY + 1, "passed"),
-        (False, 60, 3_600, "warning"),
-        (False, 60, DAY, "passed"),
-        (True, 14 * DAY, DAY, "passed"),
-        (True, 14 * DAY, DAY - 1, "warning"),
-    ],
-)
-def test_dead_letter_retention_must_be_long_enough(fifo: bool, kept: int, dead: int, expected: str) -> None:
-    queue = replace(WITH_DEAD, fifo=fifo, retention=kept)
-    facts = Facts(queue=queue, dead_letters=replace(DEAD, fifo=fifo, retention=dead))
-    assert state("dead-letter-retention", facts) == expected
-
-
-OTHER = replace(FEED, source="arn:aws:sqs:eu-west-1:1:other")
-
-
-@pytest.mark.parametrize(
-    ("queue", "feeds", "expected"),
-    [
-        (QUEUE, (FEED,), "passed"),
-        (QUEUE, (OTHER,), "error"),
-        (QUEUE, (), "error"),
-        (QUEUE, (replace(FEED, enabled=False),), "error"),
-        (QUEUE, (FEED, replace(OTHER, enabled=False)), "warning"),
-        (None, (replace(FEED, enabled=False),), "warning"),
-        (QUEUE, DENIED, "not checked"),
-    ],
-)
-def test_function_must_be_mapped_to_the_named_queue(queue: Any, feeds: Any, expected: str) -> None:
-    assert state("mapping", Facts(queue=queue, function=FUNCTION, feeds=feeds)) == expected
-
-
-def test_function_reads_nothing_from_a_disabled_mapping() -> None:
-    facts = Facts(queue=QUEUE, function=FUNCTION, feeds=(replace(OTHER, enabled=False),))
-    assert "but from no queue or stream" in checked("mapping", facts).text
 
 
 @pytest.mark.parametrize(

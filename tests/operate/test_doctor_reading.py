@@ -26,7 +26,6 @@ from onewrite.operate.doctor.facts import (
     EntitySample,
     EventSourceMapping,
     Facts,
-    Function,
     ModuleStore,
     Queue,
     TableDescription,
@@ -91,8 +90,8 @@ def test_queue_is_read_with_its_dead_letter_queue(suffix: str) -> None:
     url = make_queue(f"orders{suffix}", f"dead{suffix}")
     found = AMAZON.run(read_queues(url), boto3.client("sqs"))
     name, dead, fifo = f"orders{suffix}", f"dead{suffix}", bool(suffix)
-    assert found.queue == Queue(name, arn_of(name), fifo, 345_600, 90, arn_of(dead), 5)
-    assert found.dead_letters == Queue(dead, arn_of(dead), fifo, 1_209_600, 30)
+    assert found.queue == Queue(name, arn_of(name), fifo, 345_600, arn_of(dead), 5)
+    assert found.dead_letters == Queue(dead, arn_of(dead), fifo, 1_209_600)
 
 
 def test_unreadable_queue_names_the_permission() -> None:
@@ -126,15 +125,12 @@ def test_queue_is_read_if_dead_letter_queue_is_unreadable() -> None:
 class FakeLambda:
     """Answers as Lambda does, two pages of mappings."""
 
-    def get_function_configuration(self, *, FunctionName: str) -> Any:  # noqa: N803  # as botocore names it
-        return {"FunctionName": FunctionName.rpartition(":")[2], "Timeout": 7}
-
     def list_event_source_mappings(self, *, FunctionName: str, Marker: str | None = None) -> Any:  # noqa: N803  # as above
         assert FunctionName == "ship"
         if Marker is None:
             first = {"EventSourceArn": arn_of("orders"), "FunctionResponseTypes": ["ReportBatchItemFailures"]}
             off = {"EventSourceArn": arn_of("off"), "State": "Disabled"}
-            return {"EventSourceMappings": [{**first, "MaximumBatchingWindowInSeconds": 20}, off], "NextMarker": "more"}
+            return {"EventSourceMappings": [first, off], "NextMarker": "more"}
         stream = {"EventSourceArn": "arn:aws:kinesis:eu-west-1:1:stream/s", "State": "Enabled"}
         kafka = {"EventSourceArn": "arn:aws:kafka:eu-west-1:1:cluster/k", "ProvisionedPollerConfig": {"MinimumPollers": 1}}
         reports = {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
@@ -151,26 +147,14 @@ class FakeLambda:
 
 def test_function_is_read_with_mappings_from_all_pages() -> None:
     found = AMAZON.run(read_function("ship"), FakeLambda())
-    assert found.function == Function("ship", 7)
     assert found.feeds == (
-        EventSourceMapping(arn_of("orders"), 20, reports_failures=True),
-        EventSourceMapping(arn_of("off"), 0, reports_failures=False, enabled=False),
-        EventSourceMapping("arn:aws:kinesis:eu-west-1:1:stream/s", 0, reports_failures=False),
-        EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", 0, reports_failures=True, kafka=True, provisioned=True),
-        EventSourceMapping("self-managed:kafka:a:9092,b:9092", 0, reports_failures=False, kafka=True),
-        EventSourceMapping("self-managed:kafka:", 0, reports_failures=False, kafka=True),
+        EventSourceMapping(arn_of("orders"), reports_failures=True),
+        EventSourceMapping(arn_of("off"), reports_failures=False, enabled=False),
+        EventSourceMapping("arn:aws:kinesis:eu-west-1:1:stream/s", reports_failures=False),
+        EventSourceMapping("arn:aws:kafka:eu-west-1:1:cluster/k", reports_failures=True, kafka=True, provisioned=True),
+        EventSourceMapping("self-managed:kafka:a:9092,b:9092", reports_failures=False, kafka=True),
+        EventSourceMapping("self-managed:kafka:", reports_failures=False, kafka=True),
     )
-
-
-def test_unreadable_part_of_a_function_is_named() -> None:
-    found = AMAZON.run(read_function("ship"), without(FakeLambda(), "get_function_configuration"))
-    assert isinstance(found.function, Unread)
-    assert found.function.permission == "lambda:GetFunctionConfiguration"
-    assert isinstance(found.feeds, tuple)
-    found = AMAZON.run(read_function("ship"), without(FakeLambda(), "list_event_source_mappings"))
-    assert found.function == Function("ship", 7)
-    assert isinstance(found.feeds, Unread)
-    assert found.feeds.permission == "lambda:ListEventSourceMappings"
 
 
 def test_internal_error_is_raised() -> None:
@@ -233,14 +217,6 @@ def test_requests_use_the_given_table_name() -> None:
     client = Described()
     AMAZON.run(read_table(arn, 1, lambda: NOW), client)
     assert client.names == [arn] * 3
-
-
-@pytest.mark.parametrize(("consistency", "strong"), [("STRONG", True), ("EVENTUAL", False), (None, False)])
-def test_global_table_has_its_other_regions(consistency: str | None, strong: bool) -> None:
-    regions = [{"RegionName": name} for name in ("eu-west-2", "eu-west-1", "us-east-1")]
-    more = {} if consistency is None else {"MultiRegionConsistency": consistency}
-    found = look(Described(Replicas=regions, TableArn="arn:aws:dynamodb:eu-west-1:1:table/orders", **more))
-    assert found.table == TableDescription("orders", ("id",), (), ("eu-west-2", "us-east-1"), strong)
 
 
 def test_item_is_read_with_ledger_and_ttl() -> None:
@@ -392,7 +368,6 @@ def test_documents_are_read_if_index_permission_is_missing(code: int) -> None:
     found = look_at(Answering({"_id": 1}, OperationFailure("no", code)))
     assert isinstance(found.index_keys, Unread)
     assert found.index_keys.permission == "listIndexes"
-    assert found.refuses_ours is False  # the validator is another permission's
     assert len(sample_of(found.sample).entities) == 1
 
 

@@ -74,7 +74,6 @@ def test_failed_import_is_reported(
 
 OUTBOX = ("--outbox", "shop/orders")
 NOWHERE = f"https://sqs.{REGION}.amazonaws.com/123456789012/nowhere"
-PLAIN = NOWHERE.replace("nowhere", "plain")  # without dead letters
 # How each verb ends with each exit code. The table `orders` has the entity `e`, and `busy` what there is to be found.
 ENDS: dict[int, list[list[str]]] = {
     0: [
@@ -112,7 +111,6 @@ ENDS: dict[int, list[list[str]]] = {
     ],
     5: [
         ["steps", "--table", "busy"],
-        ["doctor", "--queue", PLAIN],
         ["relay", "--table", "busy", *OUTBOX, "--stuck"],
         ["relay", "--table", "damaged", *OUTBOX, "--stuck"],
         ["relay", "--table", "damaged", *OUTBOX, "--once", "--to", NOWHERE],
@@ -132,7 +130,6 @@ def _busy(store: GuardedTable, folder: Path) -> None:
     marks = GuardedTable(client, HighWaterMark(), table_name="busy")
     marks.record(Message("m", source="s", sequence=1), Key={"id": "m"})
     boto3.resource("dynamodb").Table("damaged").update_item(Key={"id": "o"}, AttributeUpdates={"ow_sent": {"Value": "many"}})
-    boto3.client("sqs").create_queue(QueueName="plain")
     (folder / "bad_module.py").write_text("1 / 0\n")
 
 

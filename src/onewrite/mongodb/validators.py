@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from onewrite.core.label import STEPS, is_ours, make_label_name
+from onewrite.core.label import is_ours
 from onewrite.errors import ConfigurationError
 
 REMEDY = 'Add "patternProperties": {"^ow_": {}} to its $jsonSchema, with the command collMod.'
 
 _FAILED_VALIDATION = 121  # MongoDB's code
-_NAMES = (make_label_name(""), STEPS)  # two of the names that guarded writes add
-
-
-def refuses_ours(validator: object) -> bool:
-    """Whether a validator, or one of those that it combines by `$and` or `allOf`, refuses documents with onewrite's names."""
-    if not isinstance(validator, Mapping):
-        return False
-    rules = cast("Mapping[str, Any]", validator)
-    inner: list[Any] = [rules.get("$jsonSchema"), *(rules.get("$and") or ()), *(rules.get("allOf") or ())]
-    if any(map(refuses_ours, inner)):
-        return True
-    if rules.get("additionalProperties", True) in (True, {}):
-        return False
-    patterns: Mapping[str, Any] = rules.get("patternProperties") or {}
-    properties: Mapping[str, Any] = rules.get("properties") or {}
-    return not all(name in properties or any(re.search(pattern, name) for pattern in patterns) for name in _NAMES)
 
 
 def check_refusal(error: Exception) -> None:

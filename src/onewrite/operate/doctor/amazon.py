@@ -1,4 +1,4 @@
-"""Reads a queue, its dead-letter queue, and a function with its event source mappings."""
+"""Reads a queue, its dead-letter queue, a function's event source mappings, and a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from onewrite.operate.doctor.facts import (
     EntitySample,
     EventSourceMapping,
     Facts,
-    Function,
     Queue,
     TableDescription,
     TableIndex,
@@ -52,21 +51,14 @@ def _read_queue(url: str, what: str) -> Reader[Queue | Unread]:
         arn=arn,
         fifo=arn.endswith(".fifo"),
         retention=int(attributes["MessageRetentionPeriod"]),
-        visibility=int(attributes["VisibilityTimeout"]),
         dead_letters=policy.get("deadLetterTargetArn"),
         receives=int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None,
     )
 
 
 def read_function(name: str) -> Reader[Facts]:
-    """Read a function and its event source mappings."""
-    what = f"the function {name}"
-    call = Call("get_function_configuration", (), {"FunctionName": name})
-    reply = yield Question(what, "lambda:GetFunctionConfiguration", call)
-    if isinstance(reply, Unread) and reply.permission is None:
-        return Facts(function=reply, feeds=reply)  # if no server was reached, another request would wait as long
-    function = reply if isinstance(reply, Unread) else Function(str(reply["FunctionName"]), int(reply["Timeout"]))
-    return Facts(function=function, feeds=(yield from _read_feeds(name)))
+    """Read the event source mappings of a function."""
+    return Facts(feeds=(yield from _read_feeds(name)))
 
 
 def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
@@ -83,7 +75,6 @@ def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
             if any(kind in source for kind in _WITH_FAILURES):
                 feed = EventSourceMapping(
                     source,
-                    window=int(mapping.get("MaximumBatchingWindowInSeconds") or 0),
                     reports_failures=_REPORTS in (mapping.get("FunctionResponseTypes") or ()),
                     kafka=":kafka:" in source,
                     provisioned=bool(mapping.get("ProvisionedPollerConfig")),
@@ -126,15 +117,7 @@ def _make_description(description: Mapping[str, Any]) -> TableDescription:
         included = None if copies_all else frozenset(projection.get("NonKeyAttributes", ()))
         keys = _list_keys(index)
         indexes.append(TableIndex(index["IndexName"], keys, included, tuple([types[key] for key in keys])))
-    own_region = str(description.get("TableArn", "")).split(":")[3:4]  # arn:aws:dynamodb:REGION:..., or none
-    regions = sorted({replica["RegionName"] for replica in description.get("Replicas", ())}.difference(own_region))
-    return TableDescription(
-        description["TableName"],
-        keys=_list_keys(description),
-        indexes=tuple(indexes),
-        replicas=tuple(regions),
-        strong=description.get("MultiRegionConsistency") == "STRONG",
-    )
+    return TableDescription(description["TableName"], keys=_list_keys(description), indexes=tuple(indexes))
 
 
 def _list_keys(description: Mapping[str, Any]) -> tuple[str, ...]:

@@ -34,11 +34,7 @@ from onewrite.operate.image import EntityImage
 from onewrite.operate.labels import LabelledLedger, find_labels
 from onewrite.operate.report import format_count
 
-# AWS's recommendation, which leaves time to retry throttled batches:
-# https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
-VISIBILITY_SHARE = 6
 _ENOUGH_RECEIVES = 5
-_MIN_DEAD_LETTER_SECONDS = 86_400  # seconds: a night, and a morning for someone to look
 _NO_TOMBSTONE = "The module has no store with tombstones, and the sample has no tombstone."
 
 
@@ -150,87 +146,6 @@ def check_ledger_retention(facts: Facts) -> Findings:
     )
 
 
-def check_dead_letters(facts: Facts) -> Findings:
-    """Check that a repeatedly failing message ends in a dead-letter queue, and not too soon."""
-    queue = require(facts.queue, "--queue")
-    if queue.dead_letters is None or queue.receives is None:  # a redrive policy has both
-        yield DoctorFinding(
-            "warning",
-            f"{queue.name} has no dead-letter queue.",
-            f"A message that can never take effect is redelivered until it is lost after {format_span(queue.retention)}. In a "
-            "FIFO queue it blocks its group for as long.",
-            "Give the queue a RedrivePolicy with a dead-letter queue and a maxReceiveCount of about 5. Set an alarm on "
-            "the dead-letter queue.",
-            "the queue",
-        )
-        return f"{queue.name} has no dead-letter queue."
-    if queue.receives == 1:
-        yield DoctorFinding(
-            "warning",
-            f"{queue.name} moves a message to the dead letters after one delivery: its maxReceiveCount is 1.",
-            "One deployment, throttled request, or worker crash is enough. So is a Deferred or Busy outcome.",
-            "Set the maxReceiveCount to about 5.",
-            "the queue",
-        )
-    return (
-        f"{queue.name} moves a message to the dead letters after {format_count(queue.receives, 'delivery', 'deliveries')}."
-    )
-
-
-def check_dead_letter_retention(facts: Facts) -> Findings:
-    """Check that a dead letter is kept long enough for someone to see it."""
-    queue = require(facts.queue, "--queue")
-    if queue.dead_letters is None:
-        raise NotCheckedError(f"{queue.name} has no dead-letter queue.")
-    dead = require(facts.dead_letters, "--queue")
-    compared = f"{queue.name} keeps a message for {format_span(queue.retention)}, and {dead.name} keeps it for {format_span(dead.retention)}"
-    least = _MIN_DEAD_LETTER_SECONDS if queue.fifo else max(_MIN_DEAD_LETTER_SECONDS, queue.retention + 1)
-    if dead.retention < least:
-        is_lost = not queue.fifo and dead.retention <= queue.retention
-        yield DoctorFinding(
-            "error" if is_lost else "warning",
-            f"{compared}.",
-            (
-                f"A message of a standard queue keeps its age. One that has failed for {format_span(dead.retention)} is deleted "
-                "when it becomes a dead letter."
-            )
-            if is_lost
-            else "Dead letters are deleted before anyone can see them.",
-            f"Set the MessageRetentionPeriod of {dead.name} to 14 days, or at least to {format_span(_MIN_DEAD_LETTER_SECONDS)}"
-            f"{'' if queue.fifo else f' more than the retention of {queue.name}'}.",
-            "the queue, its dead-letter queue",
-        )
-    return f"{compared}{'' if queue.fifo else ', counted from its send time'}."
-
-
-def check_mapping(facts: Facts) -> Findings:
-    """Check that the named queue feeds the function."""
-    function, feeds = require(facts.function, "--function"), require(facts.feeds, "--function")
-    queue = get_known(facts.queue)
-    for feed in feeds:
-        if not feed.enabled:
-            is_queue = queue is not None and feed.source == queue.arn
-            yield DoctorFinding(
-                "error" if is_queue else "warning",
-                f"The event source mapping from {feed.source} to {function.name} is disabled.",
-                f"Nothing is delivered{', and messages that outlive the retention are lost' if is_queue else ' from there'}.",
-                f"Enable it, or {'stop the senders' if is_queue else 'remove it if that is intended'}.",
-                "the event source mappings of the function",
-            )
-    if queue is None:
-        return f"{function.name} reads from {', '.join([feed.source for feed in feeds if feed.enabled]) or 'no source'}."
-    if all(feed.source != queue.arn for feed in feeds):
-        sources = ", ".join([feed.source for feed in feeds if feed.enabled])
-        yield DoctorFinding(
-            "error",
-            f"{function.name} doesn't read from {queue.name}, but {f'from {sources}' if sources else 'from no queue or stream'}.",
-            "The queue's messages don't reach this function, so every finding here about the two together is wrong.",
-            "Create the event source mapping, or name the right queue.",
-            "the queue, the event source mappings of the function",
-        )
-    return f"{function.name} reads from {queue.name}."
-
-
 def check_tombstone_retention(facts: Facts) -> Findings:
     """Check that a tombstone is kept as long as a message can arrive."""
     lifetime = find_message_life(facts)
@@ -327,31 +242,6 @@ def _describe(index: TableIndex) -> str:
     return f"the keys {' and '.join(keys)}, with the projection {projection}"
 
 
-def check_visibility_timeout(facts: Facts) -> Findings:
-    """Check that a message is hidden as long as the function can work on it."""
-    queue, function = require(facts.queue, "--queue"), require(facts.function, "--function")
-    window = max([feed.window for feed in _find_feeds(facts, queue)])
-    minimum, advice = function.timeout + window, VISIBILITY_SHARE * function.timeout + window
-    waits = f", and Lambda gathers a batch for up to {format_span(window)}" if window else ""
-    if queue.visibility < advice:
-        is_too_short = queue.visibility < minimum
-        yield DoctorFinding(
-            "error" if is_too_short else "warning",
-            f"{queue.name} hides a message for {format_span(queue.visibility)}, and {function.name} can take "
-            f"{format_span(function.timeout)}{waits}.",
-            "A message is redelivered while it is still being processed. Each delivery counts for the dead-letter queue."
-            if is_too_short
-            else (
-                "If Lambda can't run the function at once, messages are redelivered before the first attempt. Each "
-                "delivery counts for the dead-letter queue."
-            ),
-            f"Set the visibility timeout to {advice} seconds or more: six times the function's timeout, as AWS "
-            "recommends, plus the batching window.",
-            "the queue, the function, its event source mapping",
-        )
-    return f"{queue.name} hides a message for {format_span(queue.visibility)}: {VISIBILITY_SHARE} times {format_span(function.timeout)} or more{waits}."
-
-
 def check_partial_failures(facts: Facts) -> Findings:
     """Check that Lambda reads which records failed."""
     feeds = _find_feeds(facts, get_known(facts.queue))
@@ -438,19 +328,6 @@ def _find_feeds(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
 
 def _format_timedelta(seconds: int) -> str:
     return f"timedelta(days={seconds // 86_400})" if seconds % 86_400 == 0 else f"timedelta(seconds={seconds})"
-
-
-def check_validator(facts: Facts) -> Findings:
-    """Check that the collection's validator accepts a guarded write's fields."""
-    if require(facts.refuses_ours, "--collection"):
-        yield DoctorFinding(
-            "warning",
-            f"The validator of {facts.collection} refuses fields that it doesn't list, including those that begin with ow_.",
-            "Every guarded write of this collection fails with error 121, so no message takes effect.",
-            'Add "patternProperties": {"^ow_": {}} to its $jsonSchema with the command collMod.',
-            "the collection",
-        )
-    return f"No validator of {facts.collection} refuses fields that begin with ow_."
 
 
 _STORE_OPTIONS = "--table or --collection"
@@ -575,40 +452,16 @@ def _is_sibling(entity: EntityImage, peers: Several[EntityImage]) -> bool:
     return own in fields_of_peers or (common > frozenset(entity.key) and own >= common)
 
 
-def check_global_table(facts: Facts) -> Findings:
-    """Check that no two regions can apply the same message."""
-    table = require(facts.table, "--table")
-    if not table.replicas:
-        return f"{table.name} is in one region."
-    regions = ", ".join(table.replicas)
-    if not table.strong:
-        yield DoctorFinding(
-            "warning",
-            f"{table.name} is a global table with eventual consistency (MREC), with copies in {regions}.",
-            "A region doesn't see another region's writes at once. If consumers in two regions receive the same "
-            "message, both apply it. Of two writes to one entity, the last one wins, with its ledger.",
-            "Let the consumers of only one region write an entity, or use a global table with strong consistency (MRSC).",
-            "the table",
-        )
-    return f"{table.name} is a global table with strong consistency (MRSC), with copies in {regions}."
-
-
 CHECKS = (
     Check("ledger-retention", "The ledger remembers a message as long as SQS can deliver it", check_ledger_retention),
     Check("tombstone-retention", "Tombstones are kept as long as SQS can deliver a message", check_tombstone_retention),
     Check("tombstone-ttl", "The database removes tombstones", check_tombstone_ttl),
     Check("ttl", "TTL removes no entity while SQS can deliver messages for it", check_entity_ttl),
-    Check("dead-letters", "Repeatedly failing messages end in a dead-letter queue", check_dead_letters),
-    Check("dead-letter-retention", "Dead letters are kept until someone can see them", check_dead_letter_retention),
-    Check("mapping", "The named queue feeds the function", check_mapping),
-    Check("visibility-timeout", "A message is hidden as long as the function works on it", check_visibility_timeout),
     Check("partial-failures", "Lambda reads which records failed", check_partial_failures),
     Check("order", "A ledger that needs order gets messages in order", check_order),
     Check("indexes", "No index copies the ledger", check_indexes),
     Check("erased-ledgers", "No other writer erases ledgers", check_erased_ledgers),
-    Check("validator", "The collection's validator accepts a ledger", check_validator),
     Check("outbox-index", "A relay finds pending events with an index", check_outbox_index),
-    Check("global-table", "No two regions apply the same message", check_global_table),
 )
 
 

@@ -40,25 +40,15 @@ class Queue:
     arn: str
     fifo: bool
     retention: int
-    visibility: int
     dead_letters: str | None = None
     receives: int | None = None  # deliveries before a message becomes a dead letter
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
-    """A Lambda function. `timeout` is in seconds."""
-
-    name: str
-    timeout: int
-
-
-@dataclass(frozen=True, slots=True)
 class EventSourceMapping:
-    """An event source mapping of the function. `window` is the batching window in seconds."""
+    """An event source mapping of the function."""
 
     source: str  # the ARN of a queue, stream, or Kafka cluster, or another source's address
-    window: int
     reports_failures: bool
     kafka: bool = False
     provisioned: bool = False  # whether it has provisioned pollers
@@ -82,8 +72,6 @@ class TableDescription:
     name: str
     keys: tuple[str, ...]
     indexes: tuple[TableIndex, ...] = ()
-    replicas: tuple[str, ...] = ()  # the other regions of a global table
-    strong: bool = False  # whether the replicas are strongly consistent
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +114,11 @@ class Facts:
 
     queue: Fact[Queue] = None
     dead_letters: Fact[Queue] = None
-    function: Fact[Function] = None
     feeds: Fact[tuple[EventSourceMapping, ...]] = None
     table: Fact[TableDescription] = None
     collection: str | None = None  # for example "the collection orders"
     expiry: Fact[tuple[str, ...]] = None  # the attributes by which the database removes entities
     index_keys: Fact[tuple[tuple[str, ...], ...]] = None  # of a collection's indexes
-    refuses_ours: Fact[bool] = None  # whether a collection's validator refuses a guarded write's fields
     sample: Fact[EntitySample] = None
     module: Module | None = None
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 from pymongo.errors import PyMongoError
 
 from onewrite.core.flow import Call
-from onewrite.mongodb.validators import refuses_ours
 from onewrite.operate.doctor.facts import EntitySample, Facts, Unread
 from onewrite.operate.doctor.reading import Asking, Question, Reader, is_refused_by_mongodb, list_questions
 from onewrite.operate.mongodb import sample_documents
@@ -23,15 +22,10 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
     indexes = yield Question(f"the indexes of {place}", "listIndexes", Call("index_information"))
     if isinstance(indexes, Unread) and indexes.permission is None:
         # If no server was reached, another request would wait as long.
-        return Facts(collection=place, expiry=indexes, index_keys=indexes, refuses_ours=indexes, sample=indexes)
-    options = yield Question(f"the validator of {place}", "listCollections", Call("options"))
-    refuses_fields: bool | Unread = options
-    if not isinstance(options, Unread):
-        is_enforced = options.get("validationLevel") != "off" and options.get("validationAction") != "warn"
-        refuses_fields = is_enforced and refuses_ours(options.get("validator"))
+        return Facts(collection=place, expiry=indexes, index_keys=indexes, sample=indexes)
     if isinstance(indexes, Unread):
         sample = yield from _read_sample(place, {}, most, clock)
-        return Facts(collection=place, expiry=indexes, index_keys=indexes, refuses_ours=refuses_fields, sample=sample)
+        return Facts(collection=place, expiry=indexes, index_keys=indexes, sample=sample)
     # The fields of TTL indexes, and the seconds until a document expires after the time in them.
     ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
     lifetimes = {index["key"][0][0]: float(index["expireAfterSeconds"]) for index in ttl_indexes}
@@ -39,7 +33,6 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
         collection=place,
         expiry=tuple(lifetimes),
         index_keys=tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()]),
-        refuses_ours=refuses_fields,
         sample=(yield from _read_sample(place, lifetimes, most, clock)),
     )
 
