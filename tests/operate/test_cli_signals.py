@@ -96,7 +96,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, int]] = {
     "collection of a relay": ((*RELAY, "--collection", COLLECTION, *OUTBOX), 130, 130),
     "broker that is a function": ((*RELAY, "shop:to_function"), 130, 0),
     "broker that is a queue": ((*RELAY, "shop:to_queue"), 130, 0),
-    "module of a relay": ((*RELAY, "shop:to_function"), 130, 0),
+    "module of a relay": ((*RELAY, "shop:to_function"), 130, 130),
     "queue at the start": ((*WORKER, "shop:of_nothing"), 0, 0),
     "queue without messages": ((*WORKER, "shop:of_nothing"), 0, 0),
     "queue with a done message": ((*WORKER, "shop:of_nothing"), 130, 0),
@@ -105,7 +105,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, int]] = {
     "collection of a handler": ((*WORKER, "shop:of_collection"), 130, 130),
     "tasks of a handler": ((*WORKER, "shop:of_tasks"), 130, 0),
     "probe": ((*WORKER, "--health-port", "{health}", "shop:of_nothing"), 0, 0),
-    "module of a handler": ((*WORKER, "shop:of_nothing"), 130, 0),
+    "module of a handler": ((*WORKER, "shop:of_nothing"), 130, 130),
 }
 KINDS: list[EndpointKind] = ["silent", "slow", "refusing"]
 # A queue that refuses the first request ends the worker, so no signal does.
@@ -186,4 +186,4 @@ def test_signal_ends_process_within_drain_seconds(
     assert process.returncode == code, err
     assert ("has stopped" in err) == (code == 0), err
     is_cut_off = "ot everything has ended" in err or "stopped before these messages finished" in err
-    assert is_cut_off == (code == 130), err
+    assert is_cut_off == (code == 130 and not failing.startswith("module")), err  # an import is interrupted at once

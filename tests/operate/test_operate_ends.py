@@ -267,7 +267,7 @@ relay = Relay(orders, print)
 @pytest.mark.few(1)
 def test_command_ends_despite_a_users_thread(arguments: tuple[str, ...], code: int, tmp_path: Path) -> None:
     (tmp_path / "left.py").write_text(LEFT)
-    script = "from onewrite.operate import early, main; early._LAST_SECONDS = 0.1; raise SystemExit(main())"
+    script = "from onewrite.operate import exits, main; exits._LAST_SECONDS = 0.1; raise SystemExit(main())"
     process = subprocess.Popen([sys.executable, "-c", script, *arguments], cwd=tmp_path, stderr=subprocess.PIPE)
     try:
         process.communicate(timeout=30)

@@ -49,6 +49,21 @@ def undo_in_children(undo: Callable[[], object]) -> Generator[None, None, None]:
         del _undos[key]
 
 
+@contextmanager
+def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
+    """Call `act` on SIGTERM and SIGINT. Do nothing outside the main thread, because only it can set signal handlers in Python."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    put_back = handle_stop_signals(lambda _number, _frame: act())
+    try:
+        with undo_in_children(put_back):
+            yield
+    finally:
+        put_back()
+
+
 def _block() -> None:
     """Block the stop signals, so that a signal to the child waits until its handlers are reset."""
     if _undos:

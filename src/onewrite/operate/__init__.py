@@ -11,13 +11,14 @@ The command needs packages that the library doesn't.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
 from onewrite.core.extras import find_package
-from onewrite.operate.early import AT_ONCE, EXTRAS, EarlySignals, Exit, end_at_last, interrupt
+from onewrite.operate.exits import EXTRAS, Exit, end_at_last
 
 _REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 
@@ -25,29 +26,21 @@ _REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. docs/cli.md lists the codes.
 
-    Without `argv`, the command owns the process and handles its signals. A program that passes its own `argv` keeps its
-    signal handlers, except while a worker runs in the main thread.
+    Without `argv`, the command owns the process, and SIGTERM ends it as Ctrl-C does. A program that passes its own `argv` keeps
+    its signal handlers, except while a worker or a relay runs in the main thread.
     """
-    early_signals = EarlySignals()
     if argv is not None:
-        return _run(argv, early_signals)
-    arguments = sys.argv[1:]
+        return _run(argv, owns_process=False)
     code: int = Exit.FAILED
     try:
-        early_signals.catch()
-        if arguments[:1] not in (["worker"], ["relay"]):
-            early_signals.pass_on(interrupt, within=AT_ONCE)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         _make_usable()
-        code = _run(arguments, early_signals)
-        early_signals.finish(code)
+        code = _run(sys.argv[1:], owns_process=True)
     except KeyboardInterrupt:  # a signal during startup
         sys.stderr.write("onewrite: Interrupted by a signal. Nothing was done.\n")
         code = Exit.INTERRUPTED
     finally:
         end_at_last(code)
-    # If an interrupt met an `exec`, as in the import of a dataclass, `python -m` would end by SIGINT instead of with the code.
-    # CPython forgets that interrupt at the next `exec`.
-    exec("")  # noqa: S102
     return code
 
 
@@ -64,11 +57,11 @@ def _make_usable() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
+def _run(arguments: Sequence[str], *, owns_process: bool) -> int:
     try:
         from onewrite.operate.app import run
 
-        return run(arguments, early_signals)
+        return run(arguments, owns_process=owns_process)
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:

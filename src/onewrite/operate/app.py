@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.operate.doctor import doctor
-from onewrite.operate.early import EarlySignals, Exit
+from onewrite.operate.exits import Exit
 from onewrite.operate.inspect import inspect
 from onewrite.operate.options import VersionOption
 from onewrite.operate.relay import relay
@@ -66,12 +66,12 @@ def onewrite(*, version: VersionOption = False) -> None:  # the option's callbac
     """A message delivered twice takes effect once."""
 
 
-def run(arguments: Sequence[str], early_signals: EarlySignals) -> int:
+def run(arguments: Sequence[str], *, owns_process: bool) -> int:
     """Run a verb and return its exit code."""
     command = typer.main.get_command(app)  # calling `app` itself would replace sys.excepthook
     code: int | None
     try:
-        code = command.main(args=list(arguments), prog_name="onewrite", obj=early_signals, standalone_mode=False)
+        code = command.main(args=list(arguments), prog_name="onewrite", obj=owns_process, standalone_mode=False)
     except _UsageError as error:
         path = "onewrite" if error.ctx is None else error.ctx.command_path
         if not arguments:  # the error is only the help text

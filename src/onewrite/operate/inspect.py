@@ -18,7 +18,7 @@ from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
 from onewrite.operate.answers import Inquiry, predict_outcomes
 from onewrite.operate.changes import list_hints
-from onewrite.operate.early import Exit
+from onewrite.operate.exits import Exit
 from onewrite.operate.image import EntityImage, EntityLedger, IdSet, find_ledgers, find_step, read_id
 from onewrite.operate.modules import STORE, find_ledger
 from onewrite.operate.options import (

@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 from onewrite.batch.handler import find_handler
 from onewrite.core.ledgers import Ledger
 from onewrite.errors import ConfigurationError
-from onewrite.operate.early import EXTRAS
+from onewrite.operate.exits import EXTRAS
 from onewrite.operate.report import OutsideFailure
 
 T = TypeVar("T")

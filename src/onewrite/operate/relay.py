@@ -17,9 +17,10 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from onewrite.core.event import Outbox
+from onewrite.core.forking import on_signals
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
-from onewrite.operate.early import AT_ONCE, DRAIN, EarlySignals, Exit, interrupt
+from onewrite.operate.exits import Exit, end_within
 from onewrite.operate.modules import RELAY, find
 from onewrite.operate.options import (
     AsJson,
@@ -128,7 +129,7 @@ def relay(
     once: Once = False,
     poll: Poll = 1.0,
     older_than: OlderThan = 0,
-    drain_seconds: DrainSeconds = DRAIN,
+    drain_seconds: DrainSeconds = 25.0,
     metrics: Metrics = None,
     log_format: Format = LogFormat.TEXT,
     log_level: LogLevel = Level.INFO,
@@ -158,15 +159,11 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
     given = [option_name for option_name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if "name" not in given and {"table", "collection"} & {*given}:
         name = None  # the environment's RELAY is for a command without a store
-    early: EarlySignals = context.obj
-    if acts:
-        early.pass_on(interrupt, within=AT_ONCE)
-    else:
-        early.drain(options["drain_seconds"])
+    owns_process: bool = context.obj
 
     def run_act() -> int:
         level = Level.INFO if acts else log_level  # an operator's action is logged whatever --log-level is
-        if early.owns_process:
+        if owns_process:
             keep_log(log_format, level)
         relay = _choose_relay(name, given, options, publishes=not acts)
         log_to_stderr(log_format, level)  # for other loggers, unless the user's module has configured logging
@@ -176,7 +173,7 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
             return skip_event(relay, options["skip"], operator=options["operator"], yes=options["yes"])
         if options["restart"]:
             return restart_entity(relay, options["restart"], operator=options["operator"], yes=options["yes"])
-        return _publish(relay, early.pass_on, options)
+        return _publish(relay, options, owns_process=owns_process)
 
     run_verb(run_act)
 
@@ -204,25 +201,43 @@ def _choose_relay(name: str | None, given: Sequence[str], options: Options, *, p
     return candidate
 
 
-def _publish(relay: Relay, pass_on: Callable[[Callable[[], None]], None], options: dict[str, Any]) -> int:
+def _publish(relay: Relay, options: dict[str, Any], *, owns_process: bool) -> int:
     """Publish until stopped, or with --once for one pass. Return the exit code."""
-    pass_on(relay.stop)
     kinds = options["metrics"] or ()
     progress = PassLog([emf() if kind is MetricsKind.EMF else opentelemetry(get_global_meter()) for kind in kinds])
     oldest = timedelta(seconds=options["older_than"])
     code: int = Exit.DONE
+    stop = _make_stop(relay, options["drain_seconds"], owns_process=owns_process)
     if options["once"]:
-        sweep = relay.sweep(oldest)
+        with on_signals(stop):
+            sweep = relay.sweep(oldest)
         report_pass(sweep, progress.count)
         if sweep.error or sweep.failed:
             code = Exit.FAILED
         elif sweep.refused or sweep.broken:
             code = Exit.FOUND
     else:
-        relay.run(poll=options["poll"], older_than=oldest, on_pass=progress.count)
+        with on_signals(stop):
+            relay.run(poll=options["poll"], older_than=oldest, on_pass=progress.count)
     progress.sum_up(last=True)
     log(INFO, "the relay has stopped")
     return code
+
+
+def _make_stop(relay: Relay, drain_seconds: float, *, owns_process: bool) -> Callable[[], None]:
+    """Return a function that stops the relay within `drain_seconds`, and that interrupts it at the second call."""
+    is_stopping = False
+
+    def stop() -> None:
+        nonlocal is_stopping
+        if is_stopping:
+            raise KeyboardInterrupt
+        is_stopping = True
+        relay.stop()
+        if owns_process:
+            end_within(drain_seconds)
+
+    return stop
 
 
 class PassLog:

@@ -15,7 +15,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.operate import changes
 from onewrite.operate.answers import Inquiry
 from onewrite.operate.changes import Repair, TargetMark
-from onewrite.operate.early import Exit
+from onewrite.operate.exits import Exit
 from onewrite.operate.image import EntityImage, EntityStore
 from onewrite.operate.options import (
     AsJson,

@@ -20,7 +20,7 @@ import typer
 from onewrite.core.log import log
 from onewrite.errors import OnewriteError
 from onewrite.message import printable
-from onewrite.operate.early import Exit
+from onewrite.operate.exits import Exit
 
 _MAX_TEXT = 4096  # characters of a foreign string: an operator needs all of an id
 _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}

@@ -18,7 +18,7 @@ from onewrite.core.event import moment
 from onewrite.core.flow import run
 from onewrite.core.label import STEPS
 from onewrite.core.step import Step
-from onewrite.operate.early import Exit
+from onewrite.operate.exits import Exit
 from onewrite.operate.image import find_step
 from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
 from onewrite.operate.report import escape, format_age, format_count, is_plain, run_verb, tell, tell_json

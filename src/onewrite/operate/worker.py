@@ -16,7 +16,7 @@ import typer
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported, emf, opentelemetry
-from onewrite.operate.early import DRAIN, EarlySignals, Exit, end_at_last, leave
+from onewrite.operate.exits import Exit, end_at_last, leave
 from onewrite.operate.modules import HANDLER, find
 from onewrite.operate.options import MetricsKind, VersionOption, get_global_meter, option
 from onewrite.operate.report import Level, LogFormat, keep_log, log_to_stderr
@@ -89,7 +89,7 @@ def worker(
     timeout: Timeout = 300,
     wait: Wait = None,
     visibility_timeout: VisibilityTimeout = None,
-    drain_seconds: DrainSeconds = DRAIN,
+    drain_seconds: DrainSeconds = 25.0,
     stop_when_empty: StopWhenEmpty = False,
     health_port: HealthPort = None,
     health_host: HealthHost = "127.0.0.1",
@@ -108,11 +108,10 @@ def worker(
 
 def _start(context: typer.Context, handler: str, queue_url: str, **options: Any) -> None:
     del options["version"]  # its callback has printed it and exited
-    early: EarlySignals = context.obj
-    early.drain(options["drain_seconds"])
     style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
     region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
-    if early.owns_process:
+    owns_process: bool = context.obj
+    if owns_process:
         keep_log(style, level)
     function = find(handler, quiet=False)
     log_to_stderr(style, level)  # for other loggers, unless the handler's module has configured logging
@@ -121,17 +120,16 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
         from onewrite.sqs.queue import make_default_client
 
         options["client"] = make_default_client(queue_url, region=region, endpoint_url=endpoint_url)
-        if not run(function, queue_url, options, early):
+        if not run(function, queue_url, options, owns_process=owns_process):
             leave(Exit.INTERRUPTED)
 
 
-def run(handler: Any, url: str, options: dict[str, Any], early: EarlySignals) -> bool:
+def run(handler: Any, url: str, options: dict[str, Any], *, owns_process: bool) -> bool:
     """Run a worker until it stops. Return False if its deadline came first and some work is still in progress."""
     from onewrite.sqs import Worker
 
     sqs_worker = Worker(url, handler, **options)
-    early.pass_on(sqs_worker.stop)
-    with dead_mans_switch(sqs_worker.timeout) if early.owns_process else nullcontext():
+    with dead_mans_switch(sqs_worker.timeout) if owns_process else nullcontext():
         return sqs_worker.run()
 
 

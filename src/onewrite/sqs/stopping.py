@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
-
-from onewrite.core.forking import handle_stop_signals, undo_in_children
 
 _MAX_WAIT = 0.5  # seconds: a signal just before a wait doesn't end the wait, but is noticed after it
 _LAST_RESPONSE = 1.0  # seconds that an idle worker waits for the responses to its last requests
@@ -55,18 +52,3 @@ class StopRequest:
             with suppress(Empty):
                 self._wake.get(timeout=min(seconds, _MAX_WAIT))
         return seconds > 0
-
-
-@contextmanager
-def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
-    """Call `act` on SIGTERM and SIGINT. Do nothing outside the main thread, because only it can set signal handlers in Python."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    put_back = handle_stop_signals(lambda _number, _frame: act())
-    try:
-        with undo_in_children(put_back):
-            yield
-    finally:
-        put_back()

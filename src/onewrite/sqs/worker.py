@@ -18,13 +18,14 @@ from typing import Any, ClassVar
 from onewrite.batch.function import is_async
 from onewrite.batch.handler import Handler, HandlerFunction, check_hook, find_handler
 from onewrite.batch.report import backoff
+from onewrite.core.forking import on_signals
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
 from onewrite.sqs.health import Journal, format_names, serve_health_pages
 from onewrite.sqs.queue import LeanQueueClient, SqsQueue, make_default_client
 from onewrite.sqs.state import MAX_HIDDEN, Limits
-from onewrite.sqs.stopping import StopRequest, on_signals
+from onewrite.sqs.stopping import StopRequest
 from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
 from onewrite.sqs.watch import WorkerStuck
 

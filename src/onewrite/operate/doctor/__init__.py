@@ -22,7 +22,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.message import printable
 from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import CheckResult, Facts, Unread
-from onewrite.operate.early import Exit
+from onewrite.operate.exits import Exit
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
 from onewrite.operate.report import format_count, is_plain, run_verb, tell, tell_json
