@@ -34,8 +34,7 @@ def rows(plan: Plan) -> Iterator[Row]:
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "dummy")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "dummy")
     with HttpSqs() as server:
-        for what, lean in (("the worker", False), ("the lean worker", True)):
-            yield _against_loop(server, f"{what}, a handler that does nothing", _worker(lean=lean))
+        yield _against_loop(server, "the worker, a handler that does nothing", _drain_by_worker)
 
 
 def _against_loop(server: HttpSqs, what: str, ours: Drain) -> Row:
@@ -53,22 +52,19 @@ def _turn(server: HttpSqs, client: Any, name: str, drain: Drain) -> float:
     return drain(client, server.url(name), _MESSAGES) - began
 
 
-def _worker(*, lean: bool) -> Drain:
-    def drain(client: Any, url: str, count: int) -> float:
-        ends: list[float] = []
-        numbers = itertools.count(1)
+def _drain_by_worker(client: Any, url: str, count: int) -> float:
+    ends: list[float] = []
+    numbers = itertools.count(1)
 
-        @sqs_handler(sqs_message_id())
-        def handler(_: Message) -> None:
-            if next(numbers) == count:
-                ends.append(time.perf_counter())
-                worker.stop()
+    @sqs_handler(sqs_message_id())
+    def handler(_: Message) -> None:
+        if next(numbers) == count:
+            ends.append(time.perf_counter())
+            worker.stop()
 
-        worker = Worker(url, handler, client=client, lean=lean, in_flight=10)
-        worker.run()
-        return ends[0]
-
-    return drain
+    worker = Worker(url, handler, client=client, in_flight=10)
+    worker.run()
+    return ends[0]
 
 
 def _naive(client: Any, url: str, count: int) -> float:

@@ -28,12 +28,11 @@ _SWEEP_SECONDS = 2.0  # between two sweeps of a relay that has a doorbell
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """How a relay works. `token` is the file in which one that follows a change stream keeps its place."""
+    """How a relay works."""
 
     has_doorbell: bool
     driver_retries: bool
     clock_offset: float
-    token: str
 
 
 def relay_events(target: Target, duty: Duty, pipe: Connection) -> None:
@@ -100,7 +99,7 @@ def _on_collection(target: Target, duty: Duty, publish: Any) -> Iterator[Callabl
     milliseconds = int(SECONDS * 1000)
     with MongoClient[dict[str, Any]](
         target.address,
-        socketTimeoutMS=2 * milliseconds,  # a change stream's answer may come after a second
+        socketTimeoutMS=milliseconds,
         serverSelectionTimeoutMS=milliseconds,
         connectTimeoutMS=1000,
         heartbeatFrequencyMS=500,

@@ -132,7 +132,7 @@ def _charges(setup: Setup) -> defaultdict[str, set[str]]:
 
 def _duties(setup: Setup, clock: float) -> list[Duty]:
     """Some relays have a doorbell. All see what any worker says is due, whose clock may be ahead."""
-    return [Duty(n % 2 == 0, n % 3 == 0, clock + _skew(), str(setup.folder / f"place{n}")) for n in range(setup.relays)]
+    return [Duty(n % 2 == 0, n % 3 == 0, clock + _skew()) for n in range(setup.relays)]
 
 
 def _publish_the_rest(setup: Setup, witness: Witness, clock: float) -> None:

@@ -55,7 +55,7 @@ class Setup(ABC):
     relays: ClassVar[int] = 3
     entities: ClassVar[int] = 3  # of each kind
 
-    folder: Path  # in which relays keep their places from one round to the next, and a provider its charges
+    folder: Path  # in which a provider keeps its charges
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -65,7 +65,7 @@ class Setup(ABC):
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.folder = Path(stack.enter_context(TemporaryDirectory(prefix="onewrite-relays-")))
+            self.folder = Path(stack.enter_context(TemporaryDirectory(prefix="onewrite-chaos-")))
             self._open(stack)
             for proxy in self._proxies:
                 proxy.lateness = _LATENESS

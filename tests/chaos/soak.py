@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from pymongo import MongoClient
@@ -106,15 +105,10 @@ def _work(engine: str, address: str, queue: str, endpoint: str, pipe: Connection
         pipe.send(1)
         return outcome
 
-    Worker(
-        queue,
-        handler,
-        client=make_default_client(endpoint, region="eu-west-1", endpoint_url=endpoint),
-        lean=engine != "mongodb",
-    ).run()
+    Worker(queue, handler, client=make_default_client(endpoint, region="eu-west-1", endpoint_url=endpoint)).run()
 
 
-def _relay(engine: str, address: str, token: str, pipe: Connection) -> None:
+def _relay(engine: str, address: str, pipe: Connection) -> None:
     live_with_parent()
 
     def publish(events: list[Outgoing]) -> None:
@@ -134,13 +128,12 @@ def main() -> int:
         mongod, dynoxide = stack.enter_context(Mongod()), stack.enter_context(Dynoxide())
         create_table_with_outbox(dynoxide.client(), _PLACE)
         sqs = stack.enter_context(HttpSqs())
-        folder = stack.enter_context(TemporaryDirectory(prefix="onewrite-soak-"))
         queues = {engine: sqs.url(engine) for engine in ("mongodb", "dynamodb")}
         children = {
             "worker, MongoDB": Child(_work, "mongodb", mongod.uri, queues["mongodb"], sqs.endpoint),
-            "lean worker, DynamoDB": Child(_work, "dynamodb", dynoxide.endpoint, queues["dynamodb"], sqs.endpoint),
-            "relay that follows, MongoDB": Child(_relay, "mongodb", mongod.uri, f"{folder}/token"),
-            "relay that polls, DynamoDB": Child(_relay, "dynamodb", dynoxide.endpoint, ""),
+            "worker, DynamoDB": Child(_work, "dynamodb", dynoxide.endpoint, queues["dynamodb"], sqs.endpoint),
+            "relay, MongoDB": Child(_relay, "mongodb", mongod.uri),
+            "relay, DynamoDB": Child(_relay, "dynamodb", dynoxide.endpoint),
         }
         for child in children.values():
             stack.callback(child.end)

@@ -22,7 +22,7 @@ from urllib3.util import wait_for_read
 
 from onewrite import Applied, Duplicate, HighWaterMark, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
+from onewrite.dynamodb.lean import LeanTableClient
 from onewrite.lean.routes import Routes
 from onewrite.testing import explore, moto_table
 from onewrite.testing.servers.engines import REGION, Dynoxide, dynamo_client
@@ -299,7 +299,7 @@ def test_refreshed_credentials_are_used_with_a_signed_token(listening: Listening
 def test_request_uses_the_botocore_endpoint(account: str | None, config: dict[str, Any], host: str) -> None:
     keys: Any = {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "aws_account_id": account}
     client = boto3.client("dynamodb", region_name="us-east-1", config=Config(**config), **keys)
-    route = Routes(DYNAMODB, client).find_route("UpdateItem", {"TableName": "orders"})
+    route = Routes(client).find_route("UpdateItem", {"TableName": "orders"})
     assert (route.address.host, route.host, route.address.port, route.address.is_encrypted) == (host, host, 443, True)
     client.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -39,6 +38,10 @@ def _emit(orders: GuardedTable, n: int, entity: str, *events: Event) -> None:
     native: Any = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
     outcome = orders.update_item(Message(f"m{n}"), Key={"id": entity}, emit=events or [Event("Paid", n)], **native)
     assert isinstance(outcome, Applied)
+
+
+def _add(documents: GuardedCollection, n: int) -> None:
+    documents.update_one(Message(f"m{n}"), {"_id": f"e{n}"}, {"$set": {"n": n}}, upsert=True, emit=[Event("Added", n)])
 
 
 def _index_entries(dynamo: DynamoDBClient, table: str) -> int:
@@ -127,31 +130,6 @@ def _stream_records(dynoxide: Dynoxide, dynamo: DynamoDBClient, table: str) -> l
     return records
 
 
-# --- change streams ------------------------------------------------------------------------------------------------------
-
-
-class Told:
-    """What a relay publishes, for a thread that waits for it."""
-
-    def __init__(self) -> None:
-        self.events: list[Outgoing] = []
-        self._changed = threading.Condition()
-
-    def __call__(self, events: list[Outgoing]) -> None:
-        with self._changed:
-            self.events += events
-            self._changed.notify_all()
-
-    def wait_for(self, count: int) -> list[int]:
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self.events) >= count, timeout=30)
-            return sorted(int(event.body) for event in self.events)
-
-
-def _add(store: GuardedCollection, n: int) -> None:
-    store.update_one(Message(f"m{n}"), {"_id": f"e{n}"}, {"$set": {"n": n}}, upsert=True, emit=[Event("Added", n)])
-
-
 def test_relay_with_index_finds_events_of_relay_without_index(dynamo: DynamoDBClient, indexed: str) -> None:
     plain, orders = (
         GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=each) for each in (Outbox(OUTBOX.name), OUTBOX)
@@ -221,11 +199,11 @@ def test_event_of_item_with_long_numeric_key_is_published(dynoxide: Dynoxide) ->
 
 @pytest.mark.parametrize("odd", [5, None, datetime(2026, 1, 1, tzinfo=UTC), [1]], ids=str)
 def test_non_string_due_time_does_not_hide_other_entities(collection: Collection[dict[str, Any]], odd: object) -> None:
-    store, told = GuardedCollection(collection, SeenIds(), outbox=Outbox("s")), Told()
+    store = GuardedCollection(collection, SeenIds(), outbox=Outbox("s"))
     for n in range(4):
         _add(store, n)
     collection.update_many({"_id": {"$in": ["e1", "e2"]}}, {"$set": {"ow_due": odd}})
-    relay = Relay(store, told)
+    relay = Relay(store, lambda _: None)
     assert [each.entity for each in relay.broken()] == [{"_id": "e1"}, {"_id": "e2"}]
     assert [each.event.body for each in relay.waiting()] == ["0", "3"]
     assert relay.sweep().published == 2

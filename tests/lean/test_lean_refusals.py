@@ -22,16 +22,11 @@ from botocore.httpsession import URLLib3Session
 from botocore.validate import ParamValidator
 
 from onewrite import ConfigurationError, HighWaterMark, SeenIds
-from onewrite.aws_lambda import sqs_handler
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.lean import DYNAMODB, LeanTableClient
-from onewrite.identity import sqs_message_id
+from onewrite.dynamodb.lean import LeanTableClient
 from onewrite.lean import insides
 from onewrite.lean.refusals import find_obstacle, find_unknown_event_handlers
 from onewrite.lean.routes import Routes, UnknownRoute
-from onewrite.lean.service import Service
-from onewrite.sqs import Worker
-from onewrite.sqs.queue import SQS
 from onewrite.testing.servers.engines import REGION
 from tests.support.seams import goes_by_client
 
@@ -53,12 +48,11 @@ def lean(client: Any) -> GuardedTable:
     return GuardedTable(client, HighWaterMark(), table_name="orders", lean=True)
 
 
-@pytest.mark.parametrize("service", [DYNAMODB, SQS], ids=lambda service: service.name)
 @pytest.mark.parametrize("mode", ["legacy", "standard"])
-def test_default_boto3_client_has_no_bypassed_settings(service: Service, mode: str) -> None:
-    with made(url=None, service=service.name, retries={"mode": mode}) as client:
-        assert find_obstacle(service, client) is None
-        assert find_unknown_event_handlers(service, client) == []
+def test_default_boto3_client_has_no_bypassed_settings(mode: str) -> None:
+    with made(url=None, retries={"mode": mode}) as client:
+        assert find_obstacle(client) is None
+        assert find_unknown_event_handlers(client) == []
 
 
 @pytest.mark.parametrize(
@@ -85,19 +79,6 @@ def test_a_proxy_from_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("NO_PROXY", "example.com")
     with made(url="https://dynamodb.example.com") as client:
         lean(client)
-
-
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        ({"service": "sqs", "retries": {"mode": "adaptive"}}, "'adaptive'"),
-        ({"service": "dynamodb"}, "isn't boto3's low-level client of SQS"),
-    ],
-)
-def test_worker_refuses_the_same_settings_with_the_remedy(config: dict[str, Any], why: str) -> None:
-    handler = sqs_handler(sqs_message_id())(lambda _: None)
-    with made(**config) as client, pytest.raises(ConfigurationError, match=f"{why}.*Omit lean"):
-        Worker(f"{ENDPOINT}/1/orders", handler, client=client, lean=True).run()
 
 
 def _foreign(**_: Any) -> None:
@@ -288,19 +269,19 @@ def test_unknown_route_is_refused(endpoint: Any, monkeypatch: pytest.MonkeyPatch
     with made() as client:
         monkeypatch.setattr(client, "_resolve_endpoint_ruleset", lambda *_: endpoint)
         with pytest.raises(UnknownRoute, match="need their own authentication"):
-            Routes(DYNAMODB, client).find_route("UpdateItem", {"TableName": "orders"})
+            Routes(client).find_route("UpdateItem", {"TableName": "orders"})
 
 
 def test_credentials_invalid_in_a_header_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
         monkeypatch.setattr(insides.read_credentials(client), "token", "a\r\nx-evil: 1")
         with pytest.raises(UnknownRoute, match="characters"):
-            Routes(DYNAMODB, client).find_route("UpdateItem", {"TableName": "orders"})
+            Routes(client).find_route("UpdateItem", {"TableName": "orders"})
 
 
 def test_requests_are_signed_with_the_clients_current_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     with made() as client:
-        routes = Routes(DYNAMODB, client)
+        routes = Routes(client)
         routes.find_route("GetItem", {"TableName": "orders"})
         monkeypatch.setattr(insides.read_credentials(client), "access_key", "other")
         renewed = routes.find_route("GetItem", {"TableName": "orders"})

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite.dynamodb.lean import DYNAMODB, build_body
+from onewrite.lean.bodies import build_body
 from onewrite.lean.responses import Parser
 from onewrite.lean.wire import Response, UnclearResponse, UnreadableResponse, read_response
-from onewrite.sqs.queue import SQS
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"
 
@@ -78,7 +77,7 @@ def test_connection_is_dropped_if_it_ends_or_has_extra_bytes(data: bytes) -> Non
 def parser() -> Parser:
     client = boto3.client("dynamodb", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
     client.close()
-    return Parser(DYNAMODB, client.meta.service_model)
+    return Parser(client.meta.service_model)
 
 
 def make_response(body: bytes, status: int = 200, **headers: str) -> Response:
@@ -112,15 +111,6 @@ def test_successful_response_that_is_not_an_object_is_refused(parser: Parser, bo
 def test_error_response_of_unknown_form_is_refused(parser: Parser, kind: str) -> None:
     with pytest.raises(UnclearResponse, match=kind):
         parser.parse("UpdateItem", make_response(json.dumps({"__type": f"com.amazon#{kind}"}).encode(), 400))
-
-
-def test_error_of_a_service_without_modeled_errors_is_refused() -> None:
-    client: Any = boto3.client("sqs", region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
-    client.close()
-    parser = Parser(SQS, client.meta.service_model)
-    with pytest.raises(UnclearResponse, match="400 QueueDoesNotExist"):
-        parser.parse("ReceiveMessage", make_response(b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist"}', 400))
-    assert parser.parse("ReceiveMessage", make_response(b'{"Messages":[]}', x_amz_crc32="1"))["Messages"] == []
 
 
 @pytest.mark.parametrize("status", [100, 204, 301, 403, 503])

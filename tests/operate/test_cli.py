@@ -61,9 +61,9 @@ def test_wrong_arguments_return_2(arguments: list[str], complaint: str, capsys: 
 
 
 def test_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("ONEWRITE_WORKER_LEAN", "maybe")
+    monkeypatch.setenv("ONEWRITE_WORKER_STOP_WHEN_EMPTY", "maybe")
     assert main(["worker", "a:b", "--queue-url", "u"]) == 2
-    assert "ONEWRITE_WORKER_LEAN maybe: expected true or false." in capsys.readouterr().err
+    assert "ONEWRITE_WORKER_STOP_WHEN_EMPTY maybe: expected true or false." in capsys.readouterr().err
 
 
 def _keep_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,6 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, int]] = {
     "queue at the start": ((*WORKER, "shop:of_nothing"), 0, 0),
     "queue without messages": ((*WORKER, "shop:of_nothing"), 0, 0),
     "queue with a done message": ((*WORKER, "shop:of_nothing"), 130, 0),
-    "queue of a lean worker": ((*WORKER, "--lean", "shop:of_nothing"), 130, 0),
     "table of a handler": ((*WORKER, "shop:of_table"), 130, 0),
     "collection of a handler": ((*WORKER, "shop:of_collection"), 130, 130),
     "tasks of a handler": ((*WORKER, "shop:of_tasks"), 130, 0),

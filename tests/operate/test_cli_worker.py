@@ -106,14 +106,14 @@ def test_options_reach_the_worker(sqs: FakeSqs, made: list[dict[str, Any]], monk
     monkeypatch.setattr("onewrite.sqs.Worker", Spied)
     run()
     options = ["--region", "eu-north-1", "--endpoint-url", "http://127.0.0.1:1", "--in-flight", "5", "--wait", "0"]
-    options += ["--lean", "--timeout", "7.5", "--health-port", "81", "--health-host", "::1"]
+    options += ["--timeout", "7.5", "--health-port", "81", "--health-host", "::1"]
     run(*options, "--visibility-timeout", "60", "--drain-seconds", "2.5", "--stop-when-empty")
     of_the_url = ("eu-west-1", None)
     assert [(each["region_name"], each["endpoint_url"]) for each in made] == [
         of_the_url,
         ("eu-north-1", "http://127.0.0.1:1"),
     ]
-    chosen: dict[str, Any] = {"lean": True, "in_flight": 5, "timeout": 7.5, "wait": 0, "visibility_timeout": 60}
+    chosen: dict[str, Any] = {"in_flight": 5, "timeout": 7.5, "wait": 0, "visibility_timeout": 60}
     chosen |= {"drain_seconds": 2.5, "stop_when_empty": True}
     chosen |= {"health_port": 81, "health_host": "::1"}
     assert given[1] == (URL, {"client": sqs, "on_outcome": None, **chosen})

@@ -1,4 +1,4 @@
-"""What shows that a worker is alive: its pages and its numbers; and one worker over HTTP as a whole."""
+"""The health page of a worker."""
 
 from __future__ import annotations
 
@@ -10,17 +10,12 @@ from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 from multiprocessing import get_context
 from time import sleep
-from typing import cast
 
 import pytest
 
-from onewrite import ConfigurationError, Message
-from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs.health import Journal, serve_health_pages
-from onewrite.sqs.queue import SqsQueue
-from tests.support.fake_sqs import VirtualTime
+from onewrite import ConfigurationError
+from onewrite.sqs.health import serve_health_page
 
-HANDLER = sqs_handler(lambda record: Message(record["body"]))(lambda _: None)
 PATIENCE = 30.0  # real seconds, on a busy machine
 COUNTS = {"waiting": 1, "under_way": 2, "deferred": 3, "done": 4, "lost_slots": 5}
 
@@ -34,32 +29,20 @@ def ask(port: int, path: str) -> tuple[int, str]:
     return answer.status, text
 
 
-@pytest.fixture
-def journal() -> Journal:
-    return Journal(HANDLER.handler, cast("SqsQueue", None), None, VirtualTime())  # none of its messages is logged
-
-
-def test_pages_show_health_and_counts(journal: Journal) -> None:
+def test_page_shows_health_and_counts() -> None:
     troubles: list[str] = []
-    journal.ends.update(Applied=7)
-    with serve_health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: troubles[0] if troubles else None) as port:
+    with serve_health_page("127.0.0.1", 0, lambda: COUNTS, lambda: troubles[0] if troubles else None) as port:
         assert ask(port, "/health?probe=1") == (200, json.dumps({"alive": True, **COUNTS}))
         troubles.append("it is at shop.py:3")
         assert ask(port, "/health") == (503, json.dumps({"alive": False, "why": troubles[0], **COUNTS}))
         troubles.clear()
         assert ask(port, "/health")[0] == 200
-        status, text = ask(port, "/metrics")
-        assert status == 200
-        lines = text.splitlines()
-        assert 'onewrite_messages_total{outcome="applied"} 7' in lines
-        assert "onewrite_lost_slots 5" in lines
-        assert all(line.startswith(("# TYPE onewrite_", "onewrite_")) for line in lines)
         assert ask(port, "/")[0] == 404
 
 
 @pytest.fixture
-def port(journal: Journal) -> Iterator[int]:
-    with serve_health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None) as found:
+def port() -> Iterator[int]:
+    with serve_health_page("127.0.0.1", 0, lambda: COUNTS, lambda: None) as found:
         yield found
 
 
@@ -67,6 +50,18 @@ def idle(port: int, sent: bytes = b"") -> socket.socket:
     plug = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     plug.sendall(sent)
     return plug
+
+
+def read_all(plug: socket.socket) -> bytes:
+    with plug, plug.makefile("rb") as response:
+        return response.read()
+
+
+def test_head_request_gets_the_headers_only(port: int) -> None:
+    whole, head = (read_all(idle(port, f"{verb} /health HTTP/1.0\r\n\r\n".encode())) for verb in ("GET", "HEAD"))
+    assert head.endswith(b"\r\n\r\n")
+    assert f"Content-Length: {len(json.dumps({'alive': True, **COUNTS}))}".encode() in head
+    assert len(whole) > len(head)
 
 
 def is_closed(plug: socket.socket) -> bool:
@@ -98,16 +93,16 @@ def test_too_long_request_is_discarded(port: int, sent: bytes) -> None:
 
 def test_disconnected_client_does_not_disturb_others(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(20):
-        plug = idle(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        plug = idle(port, b"GET /health HTTP/1.1\r\n\r\n")
         plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # so closing resets the connection
         plug.close()
-    assert ask(port, "/metrics")[0] == 200
+    assert ask(port, "/health")[0] == 200
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_forked_process_does_not_keep_the_port(journal: Journal) -> None:
-    with serve_health_pages("127.0.0.1", 0, journal, lambda: COUNTS, lambda: None) as port:
+def test_forked_process_does_not_keep_the_port() -> None:
+    with serve_health_page("127.0.0.1", 0, lambda: COUNTS, lambda: None) as port:
         child = get_context("fork").Process(target=sleep, args=(PATIENCE,))
         child.start()
     try:
@@ -118,9 +113,9 @@ def test_forked_process_does_not_keep_the_port(journal: Journal) -> None:
         child.join()
 
 
-def test_occupied_port_is_refused_with_the_remedy(journal: Journal, port: int) -> None:
+def test_occupied_port_is_refused_with_the_remedy(port: int) -> None:
     with (
         pytest.raises(ConfigurationError, match="health_port"),
-        serve_health_pages("127.0.0.1", port, journal, lambda: COUNTS, lambda: None),
+        serve_health_page("127.0.0.1", port, lambda: COUNTS, lambda: None),
     ):
         pass

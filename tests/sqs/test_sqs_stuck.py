@@ -18,7 +18,7 @@ import pytest
 from onewrite import Applied, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, WorkerStuck
-from onewrite.sqs.health import Journal
+from onewrite.sqs.journal import Journal
 from onewrite.sqs.state import WorkerState
 from onewrite.testing.servers.process import find_free_port
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime

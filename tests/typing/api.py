@@ -311,7 +311,7 @@ def handlers_of_groups() -> None:
 
     assert_type(settle.each([Message("m1")]), list[Outcome])
     assert_type(settle({"Records": []}), dict[str, list[dict[str, Any]]])
-    Worker("https://queue", settle, lean=True)
+    Worker("https://queue", settle)
 
     @kinesis_handler(json_body(id="id"), group_by=lambda message: message.body["orderId"])
     async def later(messages: list[Message]) -> tuple[Answer, ...] | None:

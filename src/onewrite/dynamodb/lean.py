@@ -13,14 +13,12 @@ client sends them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from onewrite.dynamodb.dialect import STEP_VALUE, TOKEN_VALUE
 from onewrite.errors import ConfigurationError
 from onewrite.lean.client import LeanClient
-from onewrite.lean.responses import as_json
-from onewrite.lean.service import Service
 
 _OWNER_VALUES = (TOKEN_VALUE, STEP_VALUE)
 
@@ -36,53 +34,8 @@ def make_lean_client(client: Any, table_name: str | None, *, is_async: bool) -> 
     return LeanTableClient(client)
 
 
-def build_body(arguments: Mapping[str, Any]) -> bytes:
-    """Return the arguments as DynamoDB's JSON. Only binary values change."""
-    for name in ("Key", "Item", "ExpressionAttributeValues"):
-        _check_map(arguments.get(name) or {})
-    names: Mapping[Any, Any] = arguments.get("ExpressionAttributeNames") or {}
-    _check_names((*names, *names.values(), *arguments.get("AttributesToGet", ())))
-    return as_json(arguments)
-
-
-def _check_names(names: Iterable[object]) -> None:
-    """Raise if a name isn't a string. JSON would convert it, but botocore refuses it with an explanation."""
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"{name!r} is a name, but not a string")
-
-
-def _check_map(values: Mapping[Any, Mapping[str, Any]]) -> None:
-    _check_names(values)
-    _check_members(values.values())
-
-
-def _check_members(values: Iterable[Mapping[str, Any]]) -> None:
-    """Check the names in the maps among these typed values, at any depth."""
-    for value in values:
-        if "M" in value:
-            _check_map(value["M"])
-        elif "L" in value:
-            _check_members(value["L"])
-
-
-DYNAMODB = Service(
-    name="dynamodb",
-    title="DynamoDB",
-    sender="a lean table",
-    methods={"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"},
-    resource="TableName",
-    body=build_body,
-    error_code="ConditionalCheckFailedException",
-    checksum="x-amz-crc32",
-    event_handlers=frozenset(
-        {("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations")}
-    ),
-)
-
-
 class LeanTableClient(LeanClient):
-    service = DYNAMODB
+    """The lean client of a guarded table."""
 
     def update_item(self, **request: Any) -> Any:
         """Send the update itself if a value identifies the call that writes, and through boto3 otherwise."""

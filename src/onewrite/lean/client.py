@@ -1,7 +1,7 @@
 """A client that sends the first attempt of a request itself, and leaves the rest to a boto3 client.
 
-Only requests that can be sent twice go this way, because the effect of a failed first attempt is unknown. Each service's module names
-these requests, and explains why a second one is safe.
+Only requests that can be sent twice go this way, because the effect of a failed first attempt is unknown. `dynamodb/lean.py` names these
+requests, and explains why a second one is safe.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from logging import DEBUG, WARNING
 from operator import is_
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from onewrite.core.clock import wall_clock
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
+from onewrite.lean.bodies import build_body
 from onewrite.lean.insides import read_fingerprint, read_registrations, read_session, read_socket_options, read_verify
 from onewrite.lean.pool import Pool
-from onewrite.lean.refusals import find_obstacle, find_stand_ins, find_unknown_event_handlers
+from onewrite.lean.refusals import METHODS, find_obstacle, find_stand_ins, find_unknown_event_handlers
 from onewrite.lean.responses import Parser
 from onewrite.lean.routes import Route, Routes, make_trace_headers
-from onewrite.lean.service import Service
 from onewrite.lean.wire import UnreadableResponse, Wiring
 
 # The number of consecutive unreadable responses after which lean requests stop. One can be a proxy's error page; three suggest that
@@ -32,28 +32,26 @@ _pools: WeakKeyDictionary[Any, Pool] = WeakKeyDictionary()  # one for each clien
 class LeanClient:
     """Replaces a low-level client. All other attributes are that client's own.
 
-    A subclass names its service, and has a method for each lean request.
+    A subclass has a method for each lean request.
     """
-
-    service: ClassVar[Service]
 
     def __init__(self, client: Any, clock: Callable[[], float] = wall_clock) -> None:
         try:
-            obstacle = find_obstacle(self.service, client)
+            obstacle = find_obstacle(client)
             if obstacle is not None:
                 raise ConfigurationError(f"lean=True would bypass {obstacle}. Omit lean, or pass a client without it.")
             self._client, self._clock = client, clock
-            self.client_check = ClientCheck(self.service, client)
-            self._routes = Routes(self.service, client)
+            self.client_check = ClientCheck(client)
+            self._routes = Routes(client)
             self._pool = _find_pool(client)
-            model, methods = client.meta.service_model, self.service.methods
-            self._parser = Parser(self.service, model)
-            inputs = {name: model.operation_model(name).input_shape.members for name in methods}
+            model = client.meta.service_model
+            self._parser = Parser(model)
+            inputs = {name: model.operation_model(name).input_shape.members for name in METHODS}
             self._types = {
                 name: {argument: _TYPES.get(shape.type_name, ()) for argument, shape in members.items()}
                 for name, members in inputs.items()
             }
-            self._heads = {name: _make_head(client, name) for name in methods}
+            self._heads = {name: _make_head(client, name) for name in METHODS}
             self._unreadable_count = 0  # of consecutive responses
         except AttributeError as error:
             raise ConfigurationError(f"lean=True doesn't support this version of botocore ({error}). Omit lean.") from error
@@ -73,7 +71,7 @@ class LeanClient:
             except Exception as error:  # the client encounters the cause too, and retries or raises it
                 self._log_failure(operation, error)
         if response is None:
-            return getattr(self._client, self.service.methods[operation])(**request)
+            return getattr(self._client, METHODS[operation])(**request)
         if "Error" in response:
             raise self._client.exceptions.from_code(response["Error"]["Code"])(response, operation)
         return response
@@ -92,20 +90,19 @@ class LeanClient:
     def _log_failure(self, operation: str, error: Exception) -> None:
         """Log the failure of a lean attempt. After several unreadable responses in a row, make no more lean attempts.
 
-        If no response is readable, each request would be sent twice: writes would cost twice as much, and the messages of each first
-        response would be hidden.
+        If no response is readable, each request would be sent twice, and writes would cost twice as much.
         """
         self._unreadable_count += isinstance(error, UnreadableResponse)
         if self._unreadable_count < _MAX_UNREADABLE:
             log(DEBUG, "The lean attempt of %s failed, so the boto3 client sends the request: %r", operation, error)
         else:
-            text = "%s can't read the responses (%s). From now on, the boto3 client sends its requests."
-            log(WARNING, text, self.service.sender, error)
+            text = "A lean table can't read the responses (%s). From now on, the boto3 client sends its requests."
+            log(WARNING, text, error)
 
     def _build_request(self, route: Route, operation: str, request: dict[str, Any]) -> bytes:
         """Return the signed HTTP request."""
         unsigned_lines, fixed_headers = self._heads[operation]
-        body = self.service.body(request)
+        body = build_body(request)
         headers = {
             **route.signer.sign("POST", {**fixed_headers, "host": route.host}, body, self._clock()),
             **make_trace_headers(),  # not signed, as in botocore
@@ -141,8 +138,8 @@ class _View(NamedTuple):
 class ClientCheck:
     """The check of whether the client must send every request for now. It's repeated if event handlers or wrapped functions change."""
 
-    def __init__(self, service: Service, client: Any) -> None:
-        self._service, self.client = service, client
+    def __init__(self, client: Any) -> None:
+        self.client = client
         self._reasons: set[str] = set()
         self._view = self._inspect_client()
 
@@ -158,27 +155,26 @@ class ClientCheck:
 
     def _inspect_client(self) -> _View:
         """Return the present state of the client. Log each new reason why the client must send the requests."""
-        service, client = self._service, self.client
+        client = self.client
         registrations, fingerprint = read_registrations(client), read_fingerprint(client)
-        obstacles = find_obstacle(service, client), *find_unknown_event_handlers(service, client)
+        obstacles = find_obstacle(client), *find_unknown_event_handlers(client)
         reasons = [reason for reason in obstacles if reason is not None]
         for reason in reasons:
             self._log_reason(reason)
-        return _View(registrations, fingerprint, find_stand_ins(service, client), bool(reasons))
+        return _View(registrations, fingerprint, find_stand_ins(client), bool(reasons))
 
     def _log_reason(self, reason: str) -> None:
         """Log the reason, unless it was logged before."""
         if reason not in self._reasons:
             self._reasons.add(reason)
-            text = "While there is %s, %s sends its requests through the boto3 client. This is logged once for each cause."
-            log(WARNING, text, reason, self._service.sender)
+            text = "While there is %s, a lean table sends its requests through the boto3 client. This is logged once for each cause."
+            log(WARNING, text, reason)
 
 
 # The types that botocore accepts for an argument.
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
     "boolean": bool,
-    "integer": int,
     "map": dict,
     "list": (list, tuple),
 }
@@ -192,7 +188,4 @@ def _make_head(client: Any, operation: str) -> tuple[str, dict[str, str]]:
         "content-type": f"application/x-amz-json-{model.metadata['jsonVersion']}",
         "x-amz-target": f"{model.metadata['targetPrefix']}.{operation}",
     }
-    # SQS used a different protocol before. A botocore that doesn't know this attribute doesn't reveal its protocol.
-    if getattr(model, "is_query_compatible", False):
-        signed_headers["x-amzn-query-mode"] = "true"
     return f"user-agent: {agent}\r\naccept-encoding: identity\r\n", signed_headers

@@ -13,20 +13,23 @@ from botocore.handlers import BUILTIN_HANDLERS
 from botocore.httpsession import URLLib3Session
 
 from onewrite.lean.insides import find_proxy, read_event_handlers, read_functions, read_session
-from onewrite.lean.service import Service
 
+# The lean operations of DynamoDB, each with the method of the boto3 client. All of them can be sent twice.
+METHODS = {"UpdateItem": "update_item", "PutItem": "put_item", "GetItem": "get_item"}
+_SERVICE = "dynamodb"  # in botocore's models and events
 _EVENTS = (
     *("provide-client-params", "before-parameter-build", "before-endpoint-resolution", "before-call", "request-created"),
     *("choose-signer", "before-sign", "before-send", "response-received", "before-parse", "needs-retry", "after-call"),
     "after-call-error",
 )
-# In addition to BUILTIN_HANDLERS, botocore registers these handlers for every service's client, in all versions since 1.35. They don't
+# In addition to BUILTIN_HANDLERS, botocore registers these handlers for a client of DynamoDB, in all versions since 1.35. They don't
 # change a request, except for signing, retries, and the user agent, which a lean client replaces.
 _KNOWN_HANDLERS = frozenset(
     {
         ("request-created", "botocore.signers.RequestSigner.handler"),
         ("request-created", "botocore.useragent.UserAgentString.rebuild_and_replace_user_agent_handler"),
         ("request-created", "botocore.retries.standard.MaxAttemptsSeeder.seed_max_attempts"),
+        ("before-parameter-build", "botocore.discovery.block_endpoint_discovery_required_operations"),
         ("needs-retry", "botocore.retryhandler.RetryHandler"),
         ("needs-retry", "botocore.retries.standard.RetryHandler.needs_retry"),
         ("after-call", "botocore.retries.standard.RetryQuotaChecker.release_retry_quota"),
@@ -41,26 +44,26 @@ _BOTOCORE = "botocore"
 _MOTO = "moto"
 
 
-def find_obstacle(service: Service, client: Any) -> str | None:
+def find_obstacle(client: Any) -> str | None:
     """Return a setting or handler of this client that a lean request would bypass, or None."""
-    if not isinstance(client, BaseClient) or client.meta.service_model.service_name != service.name:
-        return f"{type(client).__name__}, which isn't boto3's low-level client of {service.title}"
-    return next(_find_obstacles(service, client), None)
+    if not isinstance(client, BaseClient) or client.meta.service_model.service_name != _SERVICE:
+        return f"{type(client).__name__}, which isn't boto3's low-level client of DynamoDB"
+    return next(_find_obstacles(client), None)
 
 
-def _find_obstacles(service: Service, client: Any) -> Iterator[str]:
+def _find_obstacles(client: Any) -> Iterator[str]:
     """Yield the settings, replaced functions, and event handlers that a lean request would bypass."""
-    yield from _find_setting_obstacles(service, client)
-    for name, function in read_functions(client, service.methods.values()).items():
+    yield from _find_setting_obstacles(client)
+    for name, function in read_functions(client, METHODS.values()).items():
         if not _is_from_botocore(function):
             # The type of a function that wrapt has wrapped names only wrapt.
             yield f"{describe_function(getattr(function, '_self_wrapper', function))} instead of {name}"
-    for event, handler in find_event_handlers(service, client):
+    for event, handler in find_event_handlers(client):
         if not _is_from_botocore(handler) and not _is_from_moto(handler):
             yield f"the event handler {describe_function(handler)}, registered for {event}"
 
 
-def _find_setting_obstacles(service: Service, client: Any) -> Iterator[str]:
+def _find_setting_obstacles(client: Any) -> Iterator[str]:
     """Yield the client's settings that a lean request wouldn't follow."""
     model, config = client.meta.service_model, client.meta.config
     session, url = read_session(client), client.meta.endpoint_url
@@ -77,7 +80,7 @@ def _find_setting_obstacles(service: Service, client: Any) -> Iterator[str]:
         yield f"a proxy for {url}, from the client's configuration or from the environment"
     if not is_plain_url(url):
         yield f"the endpoint {url!r}, which isn't only a host and a port"
-    for operation in service.methods:
+    for operation in METHODS:
         if model.operation_model(operation).request_compression:
             yield f"the compression of requests that the model requires for {operation}"
 
@@ -88,14 +91,13 @@ def is_plain_url(url: str) -> bool:
     return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.path in {"", "/"} and not parts.query
 
 
-def find_event_handlers(service: Service, client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+def find_event_handlers(client: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the event handlers of a lean request, except those of every botocore client."""
-    known_handlers = _KNOWN_HANDLERS | service.event_handlers
-    for operation in service.methods:
+    for operation in METHODS:
         for event in _EVENTS:
-            name = f"{event}.{service.name}.{operation}"
+            name = f"{event}.{_SERVICE}.{operation}"
             for handler in read_event_handlers(client, name):
-                is_known = (event, describe_function(handler)) in known_handlers
+                is_known = (event, describe_function(handler)) in _KNOWN_HANDLERS
                 if not is_known and not _is_built_in(name, handler):
                     yield name, handler
 
@@ -111,14 +113,14 @@ def _is_covered(pattern: Sequence[str], event: Sequence[str]) -> bool:
     return len(pattern) <= len(event) and all(part in ("*", word) for part, word in zip(pattern, event, strict=False))
 
 
-def find_stand_ins(service: Service, client: Any) -> list[Any]:
+def find_stand_ins(client: Any) -> list[Any]:
     """Return Moto's handlers. While its mock is active, it answers every request of every client."""
-    return [handler for _, handler in find_event_handlers(service, client) if _is_from_moto(handler)]
+    return [handler for _, handler in find_event_handlers(client) if _is_from_moto(handler)]
 
 
-def find_unknown_event_handlers(service: Service, client: Any) -> list[str]:
+def find_unknown_event_handlers(client: Any) -> list[str]:
     """Return botocore's own handlers that this module doesn't know, such as those of a later version."""
-    return [describe_function(handler) for _, handler in find_event_handlers(service, client) if _is_from_botocore(handler)]
+    return [describe_function(handler) for _, handler in find_event_handlers(client) if _is_from_botocore(handler)]
 
 
 def find_module(function: Any) -> str:

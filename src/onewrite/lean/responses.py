@@ -1,48 +1,33 @@
-"""Requests as JSON, and responses in boto3's form."""
+"""Responses in boto3's form."""
 
 from __future__ import annotations
 
 import json
-from base64 import b64encode
-from collections.abc import Mapping
 from typing import Any, cast
 from zlib import crc32
 
 from botocore.parsers import create_parser
 
-from onewrite.lean.service import Service
 from onewrite.lean.wire import Response, UnclearResponse
 
 _OK, _BAD_REQUEST = 200, 400  # refusals such as a failed condition have the latter
 _EMPTY_BODY = b"{}"
-
-
-def _encode_base64(value: object) -> str:
-    if not isinstance(value, bytes | bytearray):
-        raise TypeError(f"{type(value).__name__} can't be sent as JSON")
-    return b64encode(value).decode()
-
-
-_encode = json.JSONEncoder(separators=(",", ":"), default=_encode_base64).encode
-
-
-def as_json(arguments: Mapping[str, Any]) -> bytes:
-    """Return the arguments as JSON. Binary values become base64, and all others must be JSON already."""
-    return _encode(arguments).encode()
+# The error that counts as a response, and is raised as boto3 does. The boto3 client encounters every other error itself.
+_REFUSAL = "ConditionalCheckFailedException"
+_CHECKSUM = "x-amz-crc32"  # the header with the CRC-32 of the body
 
 
 class Parser:
     """Parses responses with botocore's parser, but more strictly: botocore accepts truncated responses."""
 
-    def __init__(self, service: Service, service_model: Any) -> None:
+    def __init__(self, service_model: Any) -> None:
         self._model = service_model
         self._parser = create_parser("json")
-        self._checksum, self._error_code = service.checksum, service.error_code
-        self._error_shape = None if service.error_code is None else service_model.shape_for_error_code(service.error_code)
+        self._refusal_shape = service_model.shape_for_error_code(_REFUSAL)
 
     def parse(self, operation: str, response: Response) -> dict[str, Any]:
         """Return the result of boto3's method, or the response of the error that it raises."""
-        _check_response(response, self._checksum)
+        _check_response(response)
         if response.status == _OK and response.body == _EMPTY_BODY:
             # The most common response, in the parser's form. The parser itself would take longest for it.
             headers = response.headers
@@ -53,18 +38,18 @@ class Parser:
         members = self._parser.parse(parser_input, self._model.operation_model(operation).output_shape)
         if response.status == _BAD_REQUEST:
             code = members.get("Error", {}).get("Code")
-            if self._error_shape is None or code != self._error_code:
+            if code != _REFUSAL:
                 raise UnclearResponse(f"the response has status {response.status} {code}")
-            members.update(self._parser.parse(parser_input, self._error_shape))
+            members.update(self._parser.parse(parser_input, self._refusal_shape))
         members["ResponseMetadata"]["RetryAttempts"] = 0
         return cast("dict[str, Any]", members)
 
 
-def _check_response(response: Response, checksum: str | None) -> None:
+def _check_response(response: Response) -> None:
     """Raise `UnclearResponse` unless the response is complete, and has the status of a success or a refusal."""
     if response.status not in (_OK, _BAD_REQUEST):
         raise UnclearResponse(f"the response has status {response.status}")
-    header_sum = None if checksum is None else response.headers.get(checksum)
+    header_sum = response.headers.get(_CHECKSUM)
     if header_sum is not None and header_sum != str(crc32(response.body)):
         raise UnclearResponse("the checksum of the response is wrong")
     if response.body != _EMPTY_BODY and not isinstance(json.loads(response.body), dict):

@@ -11,7 +11,6 @@ from botocore.handlers import add_recursion_detection_header
 
 from onewrite.lean.insides import find_endpoint, read_credentials
 from onewrite.lean.refusals import is_plain_url
-from onewrite.lean.service import Service
 from onewrite.lean.signing import Signer, SigningKeys
 from onewrite.lean.wire import Address
 
@@ -25,10 +24,10 @@ class UnknownRoute(Exception):
 
 
 class Route(NamedTuple):
-    """The address and signer of all requests with these credentials to one table or queue."""
+    """The address and signer of all requests with these credentials to one table."""
 
     keys: SigningKeys
-    resource: str  # the name of the table, or the URL of the queue
+    table: str
     address: Address
     host: str  # the value of the header
     signer: Signer
@@ -37,8 +36,8 @@ class Route(NamedTuple):
 class Routes:
     """The current route of a client's requests."""
 
-    def __init__(self, service: Service, client: Any) -> None:
-        self._client, self._resource = client, service.resource
+    def __init__(self, client: Any) -> None:
+        self._client = client
         self._last_route: Route | None = None
 
     def find_route(self, operation: str, arguments: Mapping[str, Any]) -> Route:
@@ -48,7 +47,7 @@ class Routes:
             raise UnknownRoute("the client has no credentials")
         snapshot, route = credentials.get_frozen_credentials(), self._last_route
         keys = SigningKeys(snapshot.access_key, snapshot.secret_key, snapshot.token)
-        if route is None or route.keys != keys or route.resource != arguments.get(self._resource, ""):
+        if route is None or route.keys != keys or route.table != arguments.get("TableName", ""):
             context: dict[str, Any] = {}
             endpoint = find_endpoint(self._client, operation, arguments, context)
             route = self._last_route = self._make_route(keys, arguments, endpoint, context)
@@ -66,7 +65,7 @@ class Routes:
         signing, meta = context.get("signing", {}), self._client.meta
         region = signing.get("region", meta.region_name)
         signer = Signer(keys, region, signing.get("signing_name", meta.service_model.signing_name))
-        return Route(keys, arguments.get(self._resource, ""), read_address(url), read_host(url), signer)
+        return Route(keys, arguments.get("TableName", ""), read_address(url), read_host(url), signer)
 
 
 def read_address(url: str) -> Address:

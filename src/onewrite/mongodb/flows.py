@@ -273,9 +273,7 @@ class Flows(Engine):
         options = {name: value for name, value in native.items() if name != "filter"}
         query = {**write.key, f"{path}.fence": fence}
         update = {"$set": fields}
-        request = GuardedUpdate(
-            query, update, upsert=False, native=options, query=native["filter"], change={}
-        )
+        request = GuardedUpdate(query, update, upsert=False, native=options, query=native["filter"], change={})
         return CollectionAttempt(self, write, request)
 
     def read(self, key: Document, native: Native, entry: Entry | None = None) -> Flow[Image]:

@@ -42,12 +42,6 @@ Region: TypeAlias = Annotated[
     str | None, _option("region", "The queue's region, if neither its URL nor the configuration has it.")
 ]
 EndpointUrl: TypeAlias = Annotated[str | None, _option("endpoint-url", "The endpoint of SQS, if not AWS's.")]
-Lean: TypeAlias = Annotated[
-    bool,
-    _option(
-        "lean", "Send the frequent requests without botocore: https://github.com/onewrite/onewrite/blob/main/docs/lean.md."
-    ),
-]
 InFlight: TypeAlias = Annotated[int, _option("in-flight", "The number of messages to process at once.", min=1, max=10_000)]
 Timeout: TypeAlias = Annotated[
     float, _option("timeout", "Seconds after which an unfinished message is returned to the queue.", min=0.001, max=43_200)
@@ -66,9 +60,9 @@ DrainSeconds: TypeAlias = Annotated[
     float, _option("drain-seconds", "The maximum number of seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
 ]
 StopWhenEmpty: TypeAlias = Annotated[bool, _option("stop-when-empty", "Stop when the queue is empty.")]
-HealthPort: TypeAlias = Annotated[int | None, _option("health-port", "Serve /health and /metrics here.", min=1, max=65_535)]
+HealthPort: TypeAlias = Annotated[int | None, _option("health-port", "Serve /health here.", min=1, max=65_535)]
 HealthHost: TypeAlias = Annotated[
-    str, _option("health-host", "The address to serve them at: 0.0.0.0 for probes from other hosts.")
+    str, _option("health-host", "The address to serve it at: 0.0.0.0 for probes from other hosts.")
 ]
 Metrics: TypeAlias = Annotated[
     list[MetricsKind] | None, _option("metrics", "emf prints CloudWatch metrics; opentelemetry counts on the global meter.")
@@ -84,7 +78,6 @@ def worker(
     queue_url: QueueUrl,
     region: Region = None,
     endpoint_url: EndpointUrl = None,
-    lean: Lean = False,
     in_flight: InFlight = 10,
     timeout: Timeout = 300,
     wait: Wait = None,

@@ -1,6 +1,6 @@
 """The requests to one queue. Passing failures are retried, and a refusal is explained.
 
-A worker sends three kinds of requests, whose first attempt can bypass boto3. Each can safely be sent twice:
+A worker sends three kinds of requests. Each can safely be sent twice:
 
 - Deleting a deleted message succeeds.
 - Hiding a hidden message hides it for the whole time again, counted from the second request.
@@ -23,9 +23,6 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTT
 
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.lean.client import LeanClient
-from onewrite.lean.responses import as_json
-from onewrite.lean.service import Service
 from onewrite.sqs.waiting import SqsMessage
 
 _OVERLOAD = ("Throttl", "OverLimit", "RequestLimitExceeded", "SlowDown", "TooManyRequests")  # parts of error codes
@@ -39,38 +36,6 @@ def is_passing(error: BotoCoreError | ClientError) -> bool:
         overload = any(word in code for word in _OVERLOAD) or status == HTTPStatus.TOO_MANY_REQUESTS
         return overload or status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return isinstance(error, ConnectionError | HTTPClientError)
-
-
-SQS = Service(
-    name="sqs",
-    title="SQS",
-    sender="a lean worker",
-    methods={
-        "ReceiveMessage": "receive_message",
-        "DeleteMessageBatch": "delete_message_batch",
-        "ChangeMessageVisibilityBatch": "change_message_visibility_batch",
-    },
-    resource="QueueUrl",
-    body=as_json,
-    error_code=None,
-    checksum=None,
-    event_handlers=frozenset(),
-)
-
-
-class LeanQueueClient(LeanClient):
-    """The lean client of one queue. It caches the route of the last queue URL."""
-
-    service = SQS
-
-    def receive_message(self, **request: Any) -> Any:
-        return self._send("ReceiveMessage", request)
-
-    def delete_message_batch(self, **request: Any) -> Any:
-        return self._send("DeleteMessageBatch", request)
-
-    def change_message_visibility_batch(self, **request: Any) -> Any:
-        return self._send("ChangeMessageVisibilityBatch", request)
 
 
 _CONNECTIONS = 50  # botocore's default of 10 opens and closes a connection for each additional concurrent request

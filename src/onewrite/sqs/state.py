@@ -531,7 +531,7 @@ class WorkerState:
         return min([self._deferrals.find_next_due(), self.slots.find_next_due(now), *later])
 
     def count_messages(self) -> dict[str, int]:
-        """Return the gauges of the pages: messages by state, lost slots, and bytes of messages."""
+        """Return the gauges of the health page: messages by state, lost slots, and bytes of messages."""
         return {
             "waiting": len(self._messages) - self.slots.messages - len(self._deferrals),
             "under_way": self.slots.messages,

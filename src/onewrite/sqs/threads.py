@@ -26,7 +26,7 @@ from onewrite.batch.handler import Handler
 from onewrite.batch.order import RecordState
 from onewrite.batch.report import Result
 from onewrite.identity import record_id
-from onewrite.sqs.health import Journal, format_name
+from onewrite.sqs.journal import Journal, format_name
 from onewrite.sqs.queue import MAX_ATTEMPTS, SqsQueue
 from onewrite.sqs.state import DELETED_WITHIN, MAX_REQUESTS, Hide, Limits, Receive, Results, WorkerState
 from onewrite.sqs.stopping import StopRequest
@@ -403,7 +403,6 @@ class WorkerThreads:
             if messages is None:
                 self.state.note_failure(request, now)
             else:
-                self._journal.receive_count += len(messages)
                 self.state.take_in(request, messages, began, now, keys)
             self._timer.notify()  # the queue might be empty, or a pause might have begun
             self._wake(now)

@@ -22,8 +22,9 @@ from onewrite.core.forking import on_signals
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
-from onewrite.sqs.health import Journal, format_names, serve_health_pages
-from onewrite.sqs.queue import LeanQueueClient, SqsQueue, make_default_client
+from onewrite.sqs.health import serve_health_page
+from onewrite.sqs.journal import Journal, format_names
+from onewrite.sqs.queue import SqsQueue, make_default_client
 from onewrite.sqs.state import MAX_HIDDEN, Limits
 from onewrite.sqs.stopping import StopRequest
 from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
@@ -47,7 +48,6 @@ class Worker:
     """Runs a handler made by `sqs_handler` on the messages of a queue, and deletes settled messages.
 
     - `client`: a boto3 SQS client. The default is `boto3.client("sqs")`.
-    - `lean`: send the first attempt of frequent requests without botocore, which takes less processor time.
     - `in_flight`: how many messages, or groups with `group_by`, are processed at a time: by threads, or by tasks if the function is `async`,
       which allows hundreds. Pass 1 for a function that must not run concurrently. The messages of a FIFO group are always processed one
       after the other. The handler's own `max_workers` and `margin` are for Lambda.
@@ -63,15 +63,13 @@ class Worker:
       other messages return to the queue at once.
     - `stop_when_empty`: stop after `wait` seconds without a message. Hidden messages, for example failed ones, stay in the queue.
     - `on_outcome(message, outcome, seconds)`: called for each processed message, like a handler's own hook.
-    - `health_port`, `health_host`: where to serve `/health` and `/metrics`. By default, they are not served. The default host is reachable
-      from this machine only.
+    - `health_port`, `health_host`: where to serve `/health`. By default, it isn't served. The default host is reachable from this machine only.
     """
 
     queue_url: str
     handler: HandlerFunction[Any, Any] | Handler[Any]
     _: KW_ONLY
     client: Any = None
-    lean: bool = False
     in_flight: int = IN_FLIGHT
     timeout: float = TIMEOUT
     wait: int | None = None
@@ -168,16 +166,11 @@ class Worker:
             end.set_exception(error)
 
     def _work(self) -> None:
-        """Connect to the queue, serve the pages, and run the threads until the worker has stopped."""
+        """Connect to the queue, serve the health page, and run the threads until the worker has stopped."""
         if self._stop.is_wanted:  # stopped before it began, so it sends no request
             return
         client = make_default_client(self.queue_url) if self.client is None else self.client
-        queue = SqsQueue(
-            self.queue_url,
-            LeanQueueClient(client) if self.lean else client,
-            visibility=self.visibility_timeout,
-            sleep=self._time.sleep,
-        )
+        queue = SqsQueue(self.queue_url, client, visibility=self.visibility_timeout, sleep=self._time.sleep)
         default_wait = _WAIT_TO_BE_EMPTY if self.stop_when_empty else MAX_WAIT
         limits = Limits(
             slots=self.in_flight,
@@ -194,10 +187,10 @@ class Worker:
         )
         with ExitStack() as stack:
             if self.health_port is not None:
-                pages = serve_health_pages(
-                    self.health_host, self.health_port, journal, threads.state.count_messages, threads.describe_trouble
+                page = serve_health_page(
+                    self.health_host, self.health_port, threads.state.count_messages, threads.describe_trouble
                 )
-                log(INFO, "%s: health and metrics at %s:%s", self.queue_url, self.health_host, stack.enter_context(pages))
+                log(INFO, "%s: /health is served at %s:%s", self.queue_url, self.health_host, stack.enter_context(page))
             log(INFO, "%s: the worker begins", self.queue_url)
             threads.run()
             journal.sum_up(is_last=True)
