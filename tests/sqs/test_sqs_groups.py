@@ -203,6 +203,24 @@ def test_stopping_worker_retries_no_single_messages(sqs: FakeSqs, time: VirtualT
     assert [stored.body for stored in sqs.messages] == ["a2", "a3"]
 
 
+@pytest.mark.parametrize("kind", ["sqs", "fifo"])
+def test_stopping_worker_returns_an_unfinished_record_at_once(
+    kind: str, time: VirtualTime, request: pytest.FixtureRequest
+) -> None:
+    queue: FakeSqs = request.getfixturevalue(kind)
+    shop = Shop(time)
+
+    def each(messages: list[Message]) -> list[Answer]:
+        stopped.stop()
+        return shop(messages)
+
+    queue.send("+ab", group="g" if queue.fifo else None)  # its second message is in another call
+    stopped = worker(queue, each, stop_when_empty=False)
+    assert stopped.run() is True
+    assert shop.calls == ["a+ab"]
+    assert [stored.visible_at for stored in queue.messages] == [time.now]
+
+
 def test_each_message_is_counted_and_logged_once(sqs: FakeSqs, time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:
     told: list[tuple[str, str]] = []
 
