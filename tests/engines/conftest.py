@@ -11,6 +11,7 @@ from botocore.retries.standard import ExponentialBackoff
 from pymongo import MongoClient, common
 from pymongo.collection import Collection
 
+from onewrite.lean.refusals import METHODS
 from onewrite.testing.servers.engines import Dynoxide, Mongod
 from tests.engines.stores import create_table, places
 from tests.support.engines import dynoxide_binary, mongod_binary, require
@@ -120,7 +121,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     def made(kind: Any, client: Any) -> Any:
         target = kind(client)
-        for method in kind.service.methods.values():
+        for method in METHODS.values():
             monkeypatch.setattr(client, method, fell_back)
         monkeypatch.setattr(target.client_check, "must_use_client", lambda: False)
         return target

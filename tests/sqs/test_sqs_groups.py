@@ -212,6 +212,7 @@ def test_stopping_worker_returns_an_unfinished_record_at_once(
 
     def each(messages: list[Message]) -> list[Answer]:
         stopped.stop()
+        time.sleep(1)  # meanwhile, the worker returns everything except this load
         return shop(messages)
 
     queue.send("+ab", group="g" if queue.fifo else None)  # its second message is in another call
