@@ -75,17 +75,32 @@ class Deferred(_Answer):
     entity: Entity | None = None
 
 
+_WAYS_OUT = "If that is final, pass rejected_ok=True, or remember the refusal with record(message, ...)"
+CONDITION_IS_FALSE = f"The write's own condition was false. {_WAYS_OUT}"
+ENTITY_EXISTS = f"The entity exists, and put_item and insert_one never replace one. {_WAYS_OUT}"
+ENTITY_IS_BARE = (
+    "The entity has nothing but its key, because `record` created it, and put_item and insert_one never replace one. Write the entity with "
+    "an update"
+)
+OTHERS_INTERFERED = "Other writers changed the entity during every attempt. No action is needed unless this repeats"
+
+
 @dataclass(frozen=True, slots=True)
 class Rejected(_Answer):
-    """The caller's own condition was false.
+    """The ledger would have accepted the message, but the caller's own condition was false. Nothing was written.
 
-    It is unsettled if the refusal might not be final: `InSequence` could not record it, other writers kept changing the entity,
-    or a creation found an entity that `record` had made.
+    The condition can become true, so the message must be redelivered. There are two ways to settle it: pass `rejected_ok=True` if a
+    refusal is final, or remember the refusal with `record(message, ...)`, after which each copy is a `Duplicate`. A `put_item` or
+    `insert_one` of an entity that exists is `Rejected` too, because neither ever replaces an entity.
+
+    `reason` says why, for logs. Even with `rejected_ok=True`, a refusal is unsettled if it might not be the condition's: other writers
+    changed the entity during every attempt, or a creation found an entity that `record` had made.
     """
 
     message: Message
     entity: Entity | None = None
-    settled: bool = True
+    settled: bool = False
+    reason: str = field(default=CONDITION_IS_FALSE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

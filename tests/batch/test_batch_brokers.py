@@ -60,14 +60,22 @@ def make_handler(request: pytest.FixtureRequest) -> Callable[..., MessageHandler
     [
         *[
             (outcome, None, None)
-            for outcome in (None, Applied(A), Duplicate(A), Stale(A, 3), Gone(A), Rejected(A), Missing(A, settled=True))
+            for outcome in (
+                None,
+                Applied(A),
+                Duplicate(A),
+                Stale(A, 3),
+                Gone(A),
+                Rejected(A, settled=True),
+                Missing(A, settled=True),
+            )
         ],
         *[
             (outcome, 3, 4)
             for outcome in (
                 Missing(A),
                 Deferred(A, 2),
-                Rejected(A, settled=False),
+                Rejected(A),
                 ValueError(),
                 Begun(A, "k", "f", NOW, NOW),
             )

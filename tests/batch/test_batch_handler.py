@@ -56,7 +56,7 @@ def test_settled_record_is_not_redelivered(returned: Any) -> None:
 
 UNSETTLED: list[Any] = [
     Deferred(message(), 2),
-    Rejected(message(), settled=False),
+    Rejected(message()),
     [Applied(message()), Deferred(message(), 2)],
     (Busy(message(), 9e9), Applied(message())),
 ]

@@ -44,7 +44,7 @@ def outcomes(message: Message) -> Outcome | list[Outcome] | None:
         case "d":
             return Duplicate(message)
         case "s":
-            return [Stale(message, 9), Rejected(message)]
+            return [Stale(message, 9), Rejected(message, settled=True)]
         case "g":
             return Deferred(message, 2)
         case "n":
@@ -147,7 +147,7 @@ def test_step_failure_names_the_remedy(answer: Answer, said: str, lines: list[lo
 def test_log_line_counts_each_record_once_for_any_return_value(lines: list[logging.LogRecord]) -> None:
     ends: dict[str, Any] = {
         "1": [Applied(Message("1")), Applied(Message("1"))],
-        "2": [Applied(Message("2")), Rejected(Message("2"), settled=False)],
+        "2": [Applied(Message("2")), Rejected(Message("2"))],
         "3": Missing(Message("3")),
         "4": [Duplicate(Message("4")), Applied(Message("4"))],
         "5": Applied(Message("5")),
@@ -390,7 +390,7 @@ def test_hook_is_called_for_each_processed_record() -> None:
         fifo("a1", "s1", "n1", "x1", "x2")
     )
     a1, s1, n1, x1 = [Message(name, body=name) for name in ("a1", "s1", "n1", "x1")]
-    assert told[:3] == [(a1, Applied(a1), 0.25), (s1, (Stale(s1, 9), Rejected(s1)), 0.25), (n1, None, 0.25)]
+    assert told[:3] == [(a1, Applied(a1), 0.25), (s1, (Stale(s1, 9), Rejected(s1, settled=True)), 0.25), (n1, None, 0.25)]
     ((failed, error, seconds),) = told[3:]
     assert (failed, type(error), seconds) == (x1, ValueError, 0.25)
 

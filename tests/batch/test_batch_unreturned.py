@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, Busy, InSequence, Message, Outcome, Rejected, SeenIds
+from onewrite import Applied, Busy, InSequence, Message, Outcome, SeenIds
 from onewrite.aws_lambda import sqs_handler
-from onewrite.dynamodb import GuardedTable
 from onewrite.metrics import list_kinds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import STEP, by_name, fifo, identifiers, sqs
@@ -151,27 +149,16 @@ def test_unreturned_deferred_is_retried(orders: Orders) -> None:
     assert sqs_handler(identity, max_workers=1)(handle)(sqs(["a", "b"]), None) == {"batchItemFailures": []}
 
 
-def test_unsettled_rejected_fails_the_record() -> None:
-    with moto_table("orders") as table:
-        orders = GuardedTable(table, InSequence())
-
-        def handle(message: Message) -> None:
-            orders.put_item(message, Item={"orderId": "o"}, ConditionExpression="attribute_not_exists(orderId)")
-
-        def identity(record: Any) -> Message:
-            return Message(record["body"], source=record["body"], sequence=1)
-
-        report = sqs_handler(identity)(handle).run(sqs(["a", "b"]))
-        assert [type(result.outcomes[0]) for result in report.failed] == [Rejected]
-
-
-def test_settled_rejected_needs_no_return(orders: Orders) -> None:
+@pytest.mark.parametrize("rejected_ok", [False, True])
+def test_refusal_settles_the_record_if_declared_final(orders: Orders, *, rejected_ok: bool) -> None:
     orders.place(Message("place"))
 
     def handle(message: Message) -> None:
-        orders.guarded.update_one(message, {**ENTITY, "paid": 7}, PAY)
+        orders.guarded.update_one(message, {**ENTITY, "paid": 7}, PAY, rejected_ok=rejected_ok)
 
-    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+    assert sqs_handler(by_name)(handle).run(sqs(["m"])).response == {
+        "batchItemFailures": [] if rejected_ok else [{"itemIdentifier": "id-m"}]
+    }
 
 
 def test_missing_ok_needs_no_return(orders: Orders) -> None:

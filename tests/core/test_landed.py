@@ -15,6 +15,7 @@ from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import make_token
 from onewrite.core.write import NO_STEP, Image, Size, Write, make_too_large_error
+from onewrite.outcome import ENTITY_EXISTS, ENTITY_IS_BARE
 
 NOW = 1_790_000_000.0
 CALL = make_token("try")
@@ -87,14 +88,16 @@ def test_remedy_for_a_full_entity_depends_on_its_events(outbox: int, new_events:
 
 
 @pytest.mark.parametrize(
-    ("found", "settled"),
+    ("found", "reason"),
     [
-        ({"id": "e"}, False),  # as a write leaves it that came first and changed nothing but the ledger
-        ({"id": "e", "n": 1}, True),  # all that it would create is there
-        ({"id": "f"}, True),
-        ({"id": "e", "n": 1, "m": 1}, True),
+        ({"id": "e"}, ENTITY_IS_BARE),  # as a write leaves it that came first and changed nothing but the ledger
+        ({"id": "e", "n": 1}, ENTITY_EXISTS),  # all that it would create is there
+        ({"id": "f"}, ENTITY_EXISTS),
+        ({"id": "e", "n": 1, "m": 1}, ENTITY_EXISTS),
+        (None, ENTITY_EXISTS),  # it can't be read
     ],
     ids=str,
 )
-def test_creation_is_unsettled_if_only_a_part_exists(found: dict[str, object], *, settled: bool) -> None:
-    assert judge_creation(Rejected(M10, found), {"id": "e", "n": 1}, max_keys=2) == Rejected(M10, found, settled=settled)
+def test_refused_creation_says_what_it_found(found: dict[str, object] | None, reason: str) -> None:
+    outcome = judge_creation(Rejected(M10, found), {"id": "e", "n": 1}, max_keys=2)
+    assert (outcome, outcome.reason) == (Rejected(M10, found), reason)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""`missing_ok=` is True or False."""
+"""`missing_ok=` and `rejected_ok=` are True or False."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import InvalidUpdate, Message, SeenIds
+from onewrite import Begun, InSequence, InvalidUpdate, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import moto_table
@@ -15,10 +15,23 @@ from onewrite.testing.standins.stores import mongomock_collection
 PAY = Message("pay", "s")
 
 
+@pytest.mark.parametrize("name", ["missing_ok", "rejected_ok"])
 @pytest.mark.parametrize("wrong", [1, None])
-def test_missing_ok_is_true_or_false(wrong: Any) -> None:
+def test_final_refusal_is_true_or_false(name: str, wrong: Any) -> None:
     documents: Any = GuardedCollection(mongomock_collection("orders"), SeenIds())
-    with pytest.raises(InvalidUpdate, match="missing_ok="):
-        documents.update_one(PAY, {"_id": "o"}, {"$inc": {"paid": 1}}, missing_ok=wrong)
-    with moto_table("orders") as table, pytest.raises(InvalidUpdate, match="missing_ok="):
-        GuardedTable(table, SeenIds()).record(PAY, Key={"orderId": "o"}, missing_ok=wrong)
+    with pytest.raises(InvalidUpdate, match=f"{name}: expected True"):
+        documents.update_one(PAY, {"_id": "o"}, {"$inc": {"paid": 1}}, **{name: wrong})
+    with moto_table("orders") as table, pytest.raises(InvalidUpdate, match=f"{name}: expected True"):
+        GuardedTable(table, SeenIds()).record(PAY, Key={"orderId": "o"}, **{name: wrong})
+
+
+def test_put_under_a_counting_ledger_cannot_declare_a_refusal_final() -> None:
+    with moto_table("orders") as table, pytest.raises(InvalidUpdate, match="must remember the refusal"):
+        GuardedTable(table, InSequence()).put_item(Message("1", "s", 1), Item={"orderId": "o"}, rejected_ok=True)
+
+
+def test_finish_of_a_step_cannot_be_declared_rejected_ok() -> None:
+    orders = GuardedCollection(mongomock_collection("orders"), SeenIds())
+    step = Begun(PAY, "key", "f", since=0.0, until=9.0, entity_key={"_id": "o"})
+    with pytest.raises(InvalidUpdate, match="Omit rejected_ok"):
+        orders.update_one(PAY, {"_id": "o"}, {"$inc": {"paid": 1}}, finishes=step, rejected_ok=True)

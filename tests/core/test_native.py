@@ -10,6 +10,7 @@ import pytest
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.collection import Collection
 
+from onewrite.core.flow import FinalRefusals
 from onewrite.dynamodb import native as dynamodb
 from onewrite.mongodb import native as mongodb
 
@@ -29,7 +30,8 @@ OF_ONE_DOCUMENT = {"self", "collection", "filter", "update", "document", "limit"
 def test_native_call_of_a_table_has_botocores_arguments(arguments: Any, operation: str) -> None:
     shape = cast("Any", botocore.session.get_session().get_service_model("dynamodb").operation_model(operation).input_shape)
     hints = get_type_hints(arguments, include_extras=True)
-    hints.pop("missing_ok", None)  # which is ours
+    for name in FinalRefusals._fields:  # which are ours
+        hints.pop(name, None)
     assert set(hints) == set(shape.members) - REPLACED_BY_EXPRESSIONS - SAID_BY_THE_STORE
     required = {name for name, hint in hints.items() if get_origin(hint) is Required}
     assert required == set(shape.required_members) - SAID_BY_THE_STORE
@@ -42,7 +44,8 @@ def test_prepared_write_has_botocores_arguments(arguments: Any, action: str) -> 
     service = cast("Any", botocore.session.get_session().get_service_model("dynamodb"))
     shape = service.operation_model("TransactWriteItems").input_shape.members["TransactItems"].member.members[action]
     hints = get_type_hints(arguments, include_extras=True)
-    hints.pop("missing_ok", None)  # which is ours
+    for name in FinalRefusals._fields:  # which are ours
+        hints.pop(name, None)
     assert set(hints) == set(shape.members) - SAID_BY_THE_STORE
 
 
@@ -52,6 +55,6 @@ def test_prepared_write_has_botocores_arguments(arguments: Any, action: str) -> 
 )
 def test_native_call_of_a_collection_has_pymongos_arguments(collection: Any, arguments: Any, method: str) -> None:
     assert (
-        set(arguments.__annotations__) - {"missing_ok"}
+        set(arguments.__annotations__) - {*FinalRefusals._fields}
         == set(inspect.signature(getattr(collection, method)).parameters) - OF_ONE_DOCUMENT
     )

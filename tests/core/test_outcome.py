@@ -27,7 +27,7 @@ ANSWERS: list[Any] = [
     *[kind(MESSAGE) for kind in (Applied, Duplicate, Rejected, Missing, Gone, Superseded)],
     *[Stale(MESSAGE, 3), Deferred(MESSAGE, 2), Busy(MESSAGE, 7.0), Uncertain(MESSAGE, 7.0, "f")],
 ]
-UNSETTLED = (Deferred, Missing, Busy, Uncertain, Superseded)
+UNSETTLED = (Deferred, Missing, Rejected, Busy, Uncertain, Superseded)
 
 
 def test_begun_step_is_unsettled_and_shows_its_time() -> None:

@@ -16,7 +16,11 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 PAGE = Path(__file__).parents[2] / "docs" / "dynamodb.md"
 # What names the entity, or is written to it: each engine has its own words, and its own native arguments.
 OF_THE_ENGINE = {"self", "table", "collection", "filter", "update", "document", "item", "native"}
-OWN_OPTIONS = {"missing_ok", "upsert"}  # among the native arguments: ours, and MongoDB's way to say whether to create
+OWN_OPTIONS = {
+    "missing_ok",
+    "rejected_ok",
+    "upsert",
+}  # among the native arguments: ours, and MongoDB's way to say whether to create
 
 
 def differences() -> tuple[set[str], set[str]]:

@@ -166,11 +166,12 @@ CLOSED: dict[str, Any] = {**ENTITY, "closed": True}
         ({**FOURTH, "ow_@s": Decimal(5)}, Duplicate(M5, CLOSED)),
         ({**FOURTH, "ow_@s": Decimal(7)}, Stale(M5, 7, CLOSED)),
         ({**FOURTH, "ow_@s": Decimal(2)}, Deferred(M5, 3, CLOSED)),
-        ({**FOURTH, "ow_@s": Decimal(5), "ow_t": TOKEN}, Rejected(M5, CLOSED)),  # its answer was lost
+        ({**FOURTH, "ow_@s": Decimal(5), "ow_t": TOKEN}, Rejected(M5, CLOSED, settled=True)),  # its answer was lost
     ],
 )
 def test_change_before_the_mark_moves_is_reported(held: Any, expected: object) -> None:
-    assert play(flows(InSequence(first=2)).write(M5, CLOSE), refusal(FOURTH), refusal(held))[0] == expected
+    flow = flows(InSequence(first=2)).write(M5, {**CLOSE, "rejected_ok": True})
+    assert play(flow, refusal(FOURTH), refusal(held))[0] == expected
 
 
 # --- names of attempts, clocks and sizes ------------------------------------------------------------------------------

@@ -348,7 +348,7 @@ def _describe_unsettled(answer: Answer | None) -> str | None:
             return "another worker took over the step before this one finished it"
         case Deferred(expected=number):
             return f"message {number} of its source is still missing"
-        case Rejected():
-            return "the write was refused, but the refusal isn't final, so the message is redelivered"
+        case Rejected(reason=reason):
+            return reason
         case _:
             return None

@@ -235,19 +235,32 @@ def check_awaited(target: object, method: str, *, is_async: bool) -> None:
         raise ConfigurationError(f"{kind.__name__} isn't asynchronous. Guard it with GuardedTable or GuardedCollection.")
 
 
-# --- a call to which a missing entity is an answer -----------------------------------------------------------------------
+# --- the refusals that a call declares final ------------------------------------------------------------------------------
 
 
-MISSING_OK = "missing_ok"
+MISSING_OK, REJECTED_OK = "missing_ok", "rejected_ok"
 
 
-def split_missing_ok(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """Return the native arguments of a call, and whether a missing entity settles its message."""
-    if MISSING_OK not in native:
-        return native, False
-    missing_ok = cast("object", native[MISSING_OK])
-    if not isinstance(missing_ok, bool):
-        raise InvalidUpdate(
-            f"missing_ok={missing_ok!r}: expected True if a missing entity settles the message. Otherwise, omit it."
-        )
-    return {name: value for name, value in native.items() if name != MISSING_OK}, missing_ok
+class FinalRefusals(NamedTuple):
+    """The refusals that settle the message of a call: of a missing entity, and by the caller's own condition."""
+
+    missing_ok: bool = False
+    rejected_ok: bool = False
+
+
+NOTHING_FINAL = FinalRefusals()
+
+
+def split_final_refusals(native: Mapping[str, Any]) -> tuple[Mapping[str, Any], FinalRefusals]:
+    """Return the native arguments of a call, and the refusals that it declares final."""
+    if MISSING_OK not in native and REJECTED_OK not in native:
+        return native, NOTHING_FINAL
+    final = FinalRefusals(native.get(MISSING_OK, False), native.get(REJECTED_OK, False))
+    for name, value, condition in zip(
+        final._fields, final, ("a missing entity", "a refusal by your condition"), strict=True
+    ):
+        if not isinstance(cast("object", value), bool):
+            raise InvalidUpdate(
+                f"{name}: expected True if {condition} settles the message, got a {type(value).__name__}. Otherwise, omit it."
+            )
+    return {name: value for name, value in native.items() if name not in final._fields}, final

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.event import check_causes, copy_value
-from onewrite.core.flow import Do, Flow, split_missing_ok
+from onewrite.core.flow import NOTHING_FINAL, Do, Flow, split_final_refusals
 from onewrite.core.judging import find_open_step, judge_message
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
@@ -243,9 +243,9 @@ class _Fold:
     def __init__(self, engine: Engine, function: Function) -> None:
         self._engine, self._function = engine, function
         self._entity: object = ABSENT
-        self._native: Native = {}  # the last result of the caller's function, without `emit` and `missing_ok`
+        self._native: Native = {}  # the last result of the caller's function, without `emit` and the final refusals
         self._emit: object = None
-        self._missing_ok = False
+        self._final = NOTHING_FINAL
 
     def make_entry(self, message: Message) -> Entry:
         """Return the entry of a write of this message now."""
@@ -301,7 +301,7 @@ class _Fold:
             # If another writer has written since the refusal, it might have written the predecessor too.
             if outcome is None or (isinstance(outcome, Deferred) and has_other_writer):
                 yield from self._ask_function([member])
-                outcome = yield from send_write(self._make_attempt([member.message]), missing_ok=self._missing_ok)
+                outcome = yield from send_write(self._make_attempt([member.message]), self._final)
                 # A settled refusal has moved a counting mark too.
                 if isinstance(outcome, Applied) or (
                     isinstance(outcome, Rejected) and outcome.settled and member.entry.own.requires_predecessor
@@ -319,7 +319,7 @@ class _Fold:
             raise InvalidUpdate(
                 f"The function of a fold returned a {type(returned).__name__}. Return a dict with the arguments of the write."
             )
-        native, self._missing_ok = split_missing_ok(cast("Native", returned))
+        native, self._final = split_final_refusals(cast("Native", returned))
         arguments = {**native}
         self._emit = arguments.pop("emit", None)
         if "finishes" in arguments:

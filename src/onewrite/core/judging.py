@@ -20,7 +20,19 @@ from onewrite.core.label import TOKEN, TOMBSTONE, check_outbox
 from onewrite.core.ledgers.entry import Advance
 from onewrite.core.step import Step, judge_open_step, read_step
 from onewrite.core.write import NO_STEP, Finishes, Image, NoStepAtAll, StepPart, Write
-from onewrite.outcome import Applied, Busy, Deferred, Entity, Missing, Outcome, Rejected, Superseded, Uncertain, Unmet
+from onewrite.outcome import (
+    ENTITY_EXISTS,
+    ENTITY_IS_BARE,
+    Applied,
+    Busy,
+    Deferred,
+    Missing,
+    Outcome,
+    Rejected,
+    Superseded,
+    Uncertain,
+    Unmet,
+)
 
 
 def judge_read(write: Write, image: Image) -> Outcome:
@@ -147,7 +159,8 @@ def judge_creation(outcome: Outcome, item: Mapping[str, Any], max_keys: int) -> 
     """
     if isinstance(outcome, Missing):
         return Rejected(outcome.message)
-    is_bare = isinstance(outcome, Rejected) and outcome.entity is not None and len(outcome.entity) <= max_keys
-    if is_bare and cast("Entity", outcome.entity).items() < item.items():
-        return replace(cast("Rejected", outcome), settled=False)
-    return outcome
+    if not isinstance(outcome, Rejected):
+        return outcome
+    entity = outcome.entity
+    is_bare = entity is not None and len(entity) <= max_keys and entity.items() < item.items()
+    return replace(outcome, reason=ENTITY_IS_BARE if is_bare else ENTITY_EXISTS)

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.event import make_emission
-from onewrite.core.flow import Flow
+from onewrite.core.flow import NOTHING_FINAL, FinalRefusals, Flow
 from onewrite.core.judging import (
     end_unsent_steps,
     has_landed,
@@ -29,7 +29,7 @@ from onewrite.core.unreturned import in_work, note_entity
 from onewrite.core.write import NO_STEP, Begins, Finishes, Image, StepPart, Withdraws, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message
-from onewrite.outcome import Applied, Outcome, Rejected, Unmet
+from onewrite.outcome import ENTITY_IS_BARE, OTHERS_INTERFERED, Applied, Outcome, Rejected, Unmet
 
 MAX_ATTEMPTS = 6  # each attempt after the second means that a different writer interfered
 
@@ -129,41 +129,40 @@ def judge_write(write: Write, image: Image) -> Outcome | StepPart:
     return end_unsent_steps(write, image) if isinstance(outcome, Unmet) else outcome
 
 
-def send_write(attempt: Attempt, *, missing_ok: bool = False) -> Flow[Outcome]:
-    """Send the write of one message. `missing_ok`: a missing entity settles the message."""
+def send_write(attempt: Attempt, final: FinalRefusals = NOTHING_FINAL) -> Flow[Outcome]:
+    """Send the write of one message. `final`: the refusals that settle the message."""
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
     verdict = settled.result
     if isinstance(verdict, Landed) and settled.refusal is None:  # the usual case, without another generator
         return Applied(attempt.write.message, verdict.entity, response=verdict.response)
-    outcome = yield from conclude(settled)
-    return settle_missing(outcome, attempt.write, missing_ok=missing_ok) if missing_ok else outcome
+    return (yield from conclude(settled, final))
 
 
-def conclude(settled: Settled[Outcome]) -> Flow[Outcome]:
-    """Return the outcome of a write. A counting ledger remembers the refusal, because later messages wait for its mark."""
+def conclude(settled: Settled[Outcome], final: FinalRefusals = NOTHING_FINAL) -> Flow[Outcome]:
+    """Return the outcome of a write. A counting ledger remembers a final refusal, because later messages wait for its mark."""
     attempt, verdict, refusal, is_exhausted = settled
     message = attempt.write.message
     if isinstance(verdict, Landed):
         applied = Applied(message, verdict.entity, retried=verdict.retried, response=verdict.response)
         return applied if refusal is None else attempt.show(applied)
     if is_exhausted:
-        return Rejected(message, settled=False)
+        return Rejected(message, reason=OTHERS_INTERFERED)
     image = cast("Refusal", refusal).image
     if verdict is None:
         verdict = judge(cast("Refusal", refusal).write, image)
     outcome = attempt.show(verdict)
-    if isinstance(outcome, Rejected) and outcome.settled:
+    if isinstance(outcome, Rejected) and final.rejected_ok and outcome.reason != ENTITY_IS_BARE:
         return (yield from remember_refusal(attempt, outcome))
-    return outcome
+    return settle_missing(outcome, attempt.write, missing_ok=final.missing_ok)
 
 
 def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
-    """Record that the caller's condition refused the message, and return this outcome, or a new one if the entity has changed since.
+    """Settle the message whose refusal is final, and return this outcome, or a new one if the entity has changed since.
 
     A counting mark moves past the message, because later messages would wait for it forever. Other ledgers don't store a refusal.
     """
-    step = attempt.write.step
+    step, outcome = attempt.write.step, replace(outcome, settled=True)
     if not attempt.write.entry.own.requires_predecessor:
         if isinstance(step, Finishes):
             # The message isn't redelivered, so its step, whose effect wasn't sent, is removed. The mark remains.
@@ -172,9 +171,7 @@ def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
                 part = step if step.overtaken else Withdraws(step.fence, step.ledger)
                 yield from record.with_step(part).try_send()
         return outcome
-    record = yield from attempt.make_record()
-    if record is None:
-        return replace(outcome, settled=False)
+    record = cast("Attempt", (yield from attempt.make_record()))  # a put, which has none, can't declare its refusal final
     if isinstance(step, Finishes):
         record = record.with_step(step)
     result = yield from record.send()
@@ -183,7 +180,7 @@ def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
     verdict = judge(result.write, result.image)
     if isinstance(verdict, Unmet):
         yield from record.raise_failure(result)
-    return Rejected(outcome.message, verdict.entity, settled=False) if isinstance(verdict, Rejected) else verdict
+    return Rejected(outcome.message, verdict.entity, reason=OTHERS_INTERFERED) if isinstance(verdict, Rejected) else verdict
 
 
 def send_finish(attempt: Attempt) -> Flow[Outcome]:
@@ -195,7 +192,7 @@ def send_finish(attempt: Attempt) -> Flow[Outcome]:
     return (yield from conclude(settled))
 
 
-def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | None]:
+def send_begin(attempt: Attempt, final: FinalRefusals, *, replaces: bool) -> Flow[Step | Outcome | None]:
     """Send the begin of a step. Return the message's open step, or why it can't have one.
 
     `replaces`: whether the begin replaces a step. Return None if that step no longer exists.
@@ -215,4 +212,4 @@ def send_begin(attempt: Attempt, *, replaces: bool) -> Flow[Step | Outcome | Non
     if isinstance(verdict, Unmet):
         yield from attempt.raise_failure(refusal)
         return None
-    return (yield from conclude(Settled(settled.attempt, verdict, refusal, settled.is_exhausted)))
+    return (yield from conclude(Settled(settled.attempt, verdict, refusal, settled.is_exhausted), final))

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from onewrite.core.engine import Attempt, Engine, Native
 from onewrite.core.event import copy_value, moment
-from onewrite.core.flow import Do, Flow, split_missing_ok
-from onewrite.core.judging import settle_missing
+from onewrite.core.flow import Do, Flow, split_final_refusals
 from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.pipeline import make_write, send_begin, send_finish
 from onewrite.core.step import (
@@ -51,7 +50,7 @@ def begin(
     check_message(message)
     request = StepRequest(name, lease, safe_for, after)
     check_begin(request)
-    native, missing_ok = split_missing_ok(native)
+    native, final = split_final_refusals(native)
     native = engine.keep(native)
     key = engine.read_key(native)
     if after is not None:
@@ -65,13 +64,14 @@ def begin(
     for _ in range(_MAX_ROUNDS):
         begins = write._replace(step=Begins(step))
         if old_fence is None:
-            verdict = yield from send_begin(engine.make_begin_attempt(begins, native), replaces=False)
+            verdict = yield from send_begin(engine.make_begin_attempt(begins, native), final, replaces=False)
         else:
-            verdict = yield from send_begin(engine.change_step(begins, native, step.ledger, old_fence, step), replaces=True)
+            attempt = engine.change_step(begins, native, step.ledger, old_fence, step)
+            verdict = yield from send_begin(attempt, final, replaces=True)
         if verdict is None:  # the step to replace no longer exists
             step, old_fence = fresh, None
         elif not isinstance(verdict, Step):
-            return settle_missing(verdict, write, missing_ok=missing_ok)
+            return verdict
         elif verdict.is_same(fresh):
             return verdict.as_begun(message, key, engine.clock)
         elif verdict.fence == old_fence and verdict.ledger != step.ledger:
@@ -93,7 +93,10 @@ def finish(
     attempt: Callable[[Write, Native], Attempt] | None = None,
 ) -> Flow[Outcome]:
     """Send the write that finishes a step. `attempt`: creates the write, if it isn't an update."""
-    native = engine.keep(split_missing_ok(native)[0])
+    native, final = split_final_refusals(native)
+    if final.rejected_ok:
+        raise InvalidUpdate("A write that finishes a step has no condition that could refuse it. Omit rejected_ok.")
+    native = engine.keep(native)
     key = engine.read_key(native)
     check_claim(claim, message, key, engine.canonical)
     write = make_write(engine, message, key, Finishes(claim.fence, engine.ledger.attribute), emit=emit)

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from onewrite.core.engine import Landed
-from onewrite.core.flow import Call, Flow, split_missing_ok
-from onewrite.core.judging import settle_missing
+from onewrite.core.flow import Call, FinalRefusals, Flow, split_final_refusals
 from onewrite.core.label import OUTBOX, TOMBSTONE, has_pending
 from onewrite.core.pipeline import Settled, conclude, judge_write, make_write, settle
 from onewrite.core.tombstone import Tombstone, make_tombstone, read_tombstone, require_tombstones
@@ -30,7 +29,7 @@ _MAX_NAMES = 500
 
 def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: Any) -> Flow[Outcome]:
     """Turn the item into a tombstone, remove its other attributes, and return the outcome."""
-    native, missing_ok = split_missing_ok(arguments)
+    native, final = split_final_refusals(arguments)
     native = flows.keep(native)
     _check_arguments(native)
     name, key = flows.name_call(), flows.read_key(native)
@@ -40,7 +39,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     attempt = flows.make_attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
-    outcome, item = yield from _read_result(flows, settled)
+    outcome, item = yield from _read_result(flows, settled, final)
     if isinstance(outcome, Applied):
         entity = outcome.entity
         if outcome.retried:  # the first response is lost, so return the attributes that aren't removed yet, if any
@@ -49,10 +48,10 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)
     if TOMBSTONE in item:
         yield from _clean_up(flows, native["Key"], item)
-    return settle_missing(outcome, write, missing_ok=missing_ok)
+    return outcome
 
 
-def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
+def _read_result(flows: Flows, settled: Settled[Outcome], final: FinalRefusals) -> Flow[tuple[Outcome, Mapping[str, Any]]]:
     """Return the outcome, and the item after the request. The response shows the item before it.
 
     Of the events, the item can lack earlier ones: `delete` only needs to know whether any are pending.
@@ -61,7 +60,7 @@ def _read_result(flows: Flows, settled: Settled[Outcome]) -> Flow[tuple[Outcome,
     if settled.refusal is not None:
         if isinstance(verdict, Landed):  # the image already shows this call's own write, whose response was lost
             return Applied(write.message, verdict.entity, retried=True), settled.refusal.image.fields
-        return (yield from conclude(settled)), settled.refusal.image.fields
+        return (yield from conclude(settled, final)), settled.refusal.image.fields
     landed, burial = cast("Landed", verdict), cast("Burial", write.burial)
     attributes = {
         **flows.make_plain_item(dict(landed.response.get("Attributes", {}))),

@@ -17,7 +17,16 @@ from botocore.exceptions import ClientError
 
 from onewrite.core.engine import Engine, Landed, Native, Refusal
 from onewrite.core.event import Emission, Outbox, copy_value
-from onewrite.core.flow import MISSING_OK, Call, Flow, Wait, check_awaited, split_missing_ok
+from onewrite.core.flow import (
+    MISSING_OK,
+    NOTHING_FINAL,
+    REJECTED_OK,
+    Call,
+    Flow,
+    Wait,
+    check_awaited,
+    split_final_refusals,
+)
 from onewrite.core.judging import judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE, plain
 from onewrite.core.ledgers import Ledger
@@ -55,6 +64,10 @@ MAX_KEY_ATTRIBUTES = 2  # in a table's primary key
 # The maximum number of messages in one write. The conditions for that many ids leave room for a typical condition of the caller. A
 # source's mark takes the same room for any number of messages, but the caller's update might not.
 _MAX_IDS, _MAX_NUMBERED = 40, 1000
+_NO_RECORD = (
+    "put_item with rejected_ok=True is refused with InSequence, which must remember the refusal: a put_item doesn't show which attributes "
+    "are the key. Omit rejected_ok, or create the item with an update_item whose condition is attribute_not_exists."
+)
 _MAX_REMOVED = 100  # attributes that the first request of a delete removes, in addition to the ledger's part
 
 
@@ -113,13 +126,15 @@ class Flows(Engine):
         """Write the message's effect. `build` builds the request, an update or a put."""
         if finishes is not None:
             return finish(self, message, native, finishes, emit=emit)
-        missing_ok = False
-        if MISSING_OK in native:
-            native, missing_ok = split_missing_ok(native)
+        final = NOTHING_FINAL
+        if MISSING_OK in native or REJECTED_OK in native:
+            native, final = split_final_refusals(native)
         if self.is_async:
             native = copy_value(native)
         write = make_write(self, message, native.get("Key", {}), emit=emit)
-        return send_write(TableAttempt(self, write, native, build), missing_ok=missing_ok)
+        if final.rejected_ok and "Item" in native and write.entry.own.requires_predecessor:
+            raise InvalidUpdate(_NO_RECORD)
+        return send_write(TableAttempt(self, write, native, build), final)
 
     def record(
         self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any

@@ -35,8 +35,9 @@ class _EveryRequest(TypedDict, total=False):
 
 
 class _EveryCondition(TypedDict, total=False):
-    """The arguments of every write, including a write in a transaction."""
+    """The arguments of every write. With onewrite's own `rejected_ok`, a refusal by the condition settles the message."""
 
+    rejected_ok: bool
     ConditionExpression: str | ConditionBase
     ExpressionAttributeNames: Mapping[str, str]
     ExpressionAttributeValues: Mapping[str, Any]

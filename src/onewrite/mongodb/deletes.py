@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from onewrite.core.flow import Flow, split_missing_ok
+from onewrite.core.flow import Flow, split_final_refusals
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
 from onewrite.core.ledgers.ledger import check_message
@@ -29,7 +29,7 @@ def delete(
 ) -> Flow[Outcome]:
     """Turn the document into a tombstone. With the writer `find_one_and_update`, `Applied.entity` is the deleted document."""
     check_message(message)
-    native, missing_ok = split_missing_ok(flows.keep({"filter": filter, **options}))
+    native, final = split_final_refusals(flows.keep({"filter": filter, **options}))
     for name in ("upsert", "return_document", "array_filters"):
         if name in native:
             raise InvalidUpdate(f"A delete doesn't accept {name}. Omit it.")
@@ -47,7 +47,7 @@ def delete(
         indexes = yield from flows.read_indexes(inserts=False)
         check_unique_indexes(indexes, flows.fields)
         flows.has_checked_unique_indexes = find_id_index(indexes) is not None  # otherwise, the collection doesn't exist yet
-    return (yield from send_write(CollectionAttempt(flows, write, request, writer, creates), missing_ok=missing_ok))
+    return (yield from send_write(CollectionAttempt(flows, write, request, writer, creates), final))
 
 
 # --- the pipelines -------------------------------------------------------------------------------------------------

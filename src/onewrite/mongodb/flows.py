@@ -31,7 +31,16 @@ from pymongo.read_concern import ReadConcern
 from onewrite.core.clock import random_name
 from onewrite.core.engine import Engine, Landed, Native, Refusal
 from onewrite.core.event import Emission, Outbox, copy_value
-from onewrite.core.flow import MISSING_OK, Call, Do, Flow, check_awaited, split_missing_ok
+from onewrite.core.flow import (
+    MISSING_OK,
+    NOTHING_FINAL,
+    REJECTED_OK,
+    Call,
+    Do,
+    Flow,
+    check_awaited,
+    split_final_refusals,
+)
 from onewrite.core.judging import check_emits, judge, judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
@@ -147,11 +156,11 @@ class Flows(Engine):
         if finishes is not None:
             arguments = {"filter": filter, "update": update, **options}
             return finish(self, message, arguments, finishes, emit=emit, attempt=partial(self.make_attempt, writer=writer))
-        query, native, missing_ok = filter, cast("Native", options), False
+        query, native, final = filter, cast("Native", options), NOTHING_FINAL
         if self.is_async:  # the caller can change its arguments while the write waits
             query, update, native = copy_value(query), copy_value(update), _copy_options(native)
-        if MISSING_OK in native:
-            native, missing_ok = split_missing_ok(native)
+        if MISSING_OK in native or REJECTED_OK in native:
+            native, final = split_final_refusals(native)
         if type(message) is not Message:
             check_message(message)
         # Check the update before the filter. If the caller swapped them, this error is more useful than a missing key.
@@ -159,7 +168,7 @@ class Flows(Engine):
         write = make_write(self, message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
         attempt = CollectionAttempt(self, write, request, writer, request.upsert)
-        return send_write(attempt, missing_ok=missing_ok)
+        return send_write(attempt, final)
 
     def record(
         self,
@@ -176,21 +185,22 @@ class Flows(Engine):
         if finishes is not None:
             return finish(self, message, {"filter": filter, **options}, finishes, emit=emit)
         check_message(message)
-        native, missing_ok = split_missing_ok(self.keep({"filter": filter, **options}))
+        native, final = split_final_refusals(self.keep({"filter": filter, **options}))
         write = make_write(self, message, self.read_key(native), emit=emit)
         native = {"upsert": is_creatable_by_record(native["filter"], self.fields, native), **native}
-        return send_write(self.make_attempt(write, native), missing_ok=missing_ok)
+        return send_write(self.make_attempt(write, native), final)
 
     def insert_one(self, message: Message, document: Document, *, emit: object = None, **options: Any) -> Flow[Outcome]:
         """Create the document with the message's mark."""
         if self.is_async:
             document, options = copy_value(document), _copy_options(options)
+        native, final = split_final_refusals(options)
         write = make_write(self, message, {}, emit=emit)
-        new_document = build_insert(write, document, options)
+        new_document = build_insert(write, document, native)
         note_entity(self, document)
         yield from self.check_collection(write.entry, inserts=True)
         write = write._replace(key={"_id": document["_id"]})
-        return (yield from send_write(InsertAttempt(self, write, document, new_document, options)))
+        return (yield from send_write(InsertAttempt(self, write, document, new_document, native), final))
 
     def find_one(self, filter: Document, **native: Any) -> Flow[Entity | None]:
         """Return the entity without its ledger, or None if it doesn't exist or was deleted."""
@@ -563,10 +573,11 @@ class InsertAttempt(NamedTuple):
         return self.flows.make_record_attempt(self.write, self.native)
 
     def show(self, outcome: Outcome) -> Outcome:
-        if not isinstance(outcome, Rejected) or outcome.entity is None:
+        if not isinstance(outcome, Rejected):
             return outcome
         # Compare with the key as the driver returned it, which can have a different form than the caller passed.
-        return judge_creation(outcome, {**self.document, "_id": outcome.entity["_id"]}, max_keys=1)
+        document = self.document if outcome.entity is None else {**self.document, "_id": outcome.entity["_id"]}
+        return judge_creation(outcome, document, max_keys=1)
 
 
 def _copy_options(native: Native) -> dict[str, Any]:

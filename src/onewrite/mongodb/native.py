@@ -35,11 +35,13 @@ class BeginArguments(_EveryCall, total=False):
     """The arguments of `begin` and `perform` after the filter and the step's arguments."""
 
     missing_ok: bool
+    rejected_ok: bool
 
 
 class InsertOneArguments(_EveryCall, total=False):
     """The arguments of `insert_one` after the document."""
 
+    rejected_ok: bool
     bypass_document_validation: bool | None
 
 
@@ -58,6 +60,7 @@ class DeleteOneArguments(SeenArguments, total=False):
     """The arguments of `delete_one` after the filter."""
 
     missing_ok: bool
+    rejected_ok: bool
     hint: Hint | None
     let: Mapping[str, Any] | None
 
@@ -72,6 +75,7 @@ class FindOneAndUpdateArguments(SeenArguments, total=False):
     """The arguments of `find_one_and_update` after the filter and the update."""
 
     missing_ok: bool
+    rejected_ok: bool
     sort: Sort | None
     upsert: bool
     return_document: bool
