@@ -27,21 +27,6 @@ class ReleaseCredit:
         _check_amount(self.cents)
 
 
-@dataclass(frozen=True, slots=True)
-class TransferCredit:
-    """A transfer from one customer to another."""
-
-    id: str
-    giver_id: str
-    taker_id: str
-    cents: int
-
-    def __post_init__(self) -> None:
-        _check_amount(self.cents)
-        if self.giver_id == self.taker_id:
-            raise ValueError(f"{self.giver_id}: a transfer has two customers.")
-
-
 def _check_amount(cents: int) -> None:
     if cents <= 0:
         raise ValueError(f"{cents} cents: to reserve less than nothing would raise the credit.")

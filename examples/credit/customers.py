@@ -13,7 +13,7 @@ from typing import Any
 from pymongo.collection import Collection
 
 from onewrite import Message, Missing, Outcome, Rejected, SeenIds
-from onewrite.mongodb import GuardedCollection, transact
+from onewrite.mongodb import GuardedCollection
 
 
 class Customers:
@@ -45,18 +45,6 @@ class Customers:
                 "$push": {"released": order_id},
             },
         )
-
-    def transfer(self, message: Message, giver_id: str, taker_id: str, cents: int) -> Outcome:
-        """Change both customers or neither. `Rejected` means that the first has too little credit, and `Missing` that one of them doesn't exist.
-
-        All transfers write the two documents in the same order, so opposite transfers meet at the first document.
-        """
-        given = self._guarded.updating(
-            {"_id": giver_id, "available": {"$gte": cents}},
-            {"$inc": {"available": -cents}, "$push": {"given": message.id}},
-        )
-        taken = self._guarded.updating({"_id": taker_id}, {"$inc": {"available": cents}})
-        return transact(message, [given, taken] if giver_id < taker_id else [taken, given])
 
     def raise_credit(self, message: Message, customer_id: str, cents: int) -> Outcome:
         return self._change(message, customer_id, {}, {"$inc": {"available": cents}})

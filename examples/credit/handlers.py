@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from credit.commands import ReleaseCredit, ReserveCredit, TransferCredit
+from credit.commands import ReleaseCredit, ReserveCredit
 from credit.customers import Customers
 from onewrite import Applied, Duplicate, Message, Missing, Outcome, Rejected
 
-Reply: TypeAlias = Literal["reserved", "refused", "released", "no such reservation", "transferred"]
+Reply: TypeAlias = Literal["reserved", "refused", "released", "no such reservation"]
 
 
 def reserve(customers: Customers, command: ReserveCredit) -> Reply:
@@ -40,26 +40,6 @@ def release(customers: Customers, command: ReleaseCredit) -> Reply:
             return "no such reservation"  # not recorded, because the reservation can still arrive
         case outcome:
             raise _unexpected(outcome)
-
-
-def transfer(customers: Customers, command: TransferCredit) -> Reply:
-    message = Message(command.id)
-    match customers.transfer(message, command.giver_id, command.taker_id, command.cents):
-        case Applied():
-            return "transferred"
-        case Duplicate():
-            return _transferred(customers, command)
-        case Rejected() | Missing():
-            # One record refuses the transfer, because a transfer that either document holds is a duplicate.
-            customers.refuse(message, command.giver_id)
-            return _transferred(customers, command)
-        case outcome:
-            raise _unexpected(outcome)
-
-
-def _transferred(customers: Customers, command: TransferCredit) -> Reply:
-    giver = customers.customer(command.giver_id) or {}
-    return "transferred" if command.id in giver.get("given", ()) else "refused"
 
 
 def _refuse(customers: Customers, message: Message, command: ReserveCredit) -> Reply:

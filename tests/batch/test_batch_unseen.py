@@ -174,14 +174,6 @@ def fold_iterator(_: Shop, store: Any, message: Message) -> Any:
     return store.fold(iter([message]), lambda fresh: {}[fresh[0]])
 
 
-def prepare_wrong_write(_: Shop, store: Any, message: Message) -> Any:
-    return store.updating(message=message)
-
-
-def transact_nothing(shop: Shop, store: Any, message: Message) -> Any:
-    return shop.transact(store, message, [])
-
-
 RAISING: list[Act] = [
     take_wrong_option,
     take_no_message,
@@ -189,8 +181,6 @@ RAISING: list[Act] = [
     perform_effect_that_raises,
     fold_with_function_that_raises,
     fold_iterator,
-    prepare_wrong_write,
-    transact_nothing,
 ]
 
 
@@ -447,30 +437,6 @@ def test_table_with_the_same_name_elsewhere_is_different() -> None:
             assert isinstance(orders_elsewhere.put_item(message, Item={"orderId": "away"}), Applied)
 
         assert not is_settled(handle)
-
-
-@pytest.mark.parametrize(
-    ("first", "later", "settles"),
-    [
-        (["here", "away"], ["here", "there"], False),
-        (["here", "away"], ["here", "away"], True),
-        (["away"], ["here", "away"], True),
-        (["here", "away"], ["here"], False),
-    ],
-)
-def test_transaction_settles_its_entities(first: list[str], later: list[str], settles: bool) -> None:
-    with moto_table("orders") as table:
-        store = GuardedTable(table, SeenIds())
-
-        def handle(message: Message) -> None:
-            for names in (first, later):
-                writes = [store.updating(**make_payment(name)) for name in names]
-                onewrite.dynamodb.transact(message, writes)
-                table.put_item(Item={"orderId": "away"})
-
-        for name in ("here", "there"):
-            table.put_item(Item={"orderId": name})
-        assert is_settled(handle) == settles
 
 
 # --- a step ---------------------------------------------------------------------------------------------------------------

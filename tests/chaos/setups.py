@@ -211,23 +211,12 @@ class _MongoSetup(Setup):
         self._client.test[PLACE].delete_many({"_id": {"$in": [*entities]}})
 
 
-class _Impatient(Mongod):
-    """A server that aborts the open transaction of a dead worker after some seconds, not after a minute."""
-
-    def _make_command(self, folder: Path) -> list[str]:
-        return [*super()._make_command(folder), "--setParameter", "transactionLifetimeLimitSeconds=3"]
-
-
-class _ImpatientMember(_Impatient, Member):
-    pass
-
-
 class MongodSetup(_OneServer, _MongoSetup):
     name = "mongod"
 
     def _open(self, stack: ExitStack) -> None:
         mongod_binary()
-        self._server = server = stack.enter_context(_Impatient())
+        self._server = server = stack.enter_context(Mongod())
         self._proxy = stack.enter_context(MongoProxy("127.0.0.1", server.port))
         self._proxies = [self._proxy]
         self._client = stack.enter_context(MongoClient[dict[str, Any]](server.uri))
@@ -244,7 +233,7 @@ class ReplicaSetSetup(_MongoSetup):
 
     def _open(self, stack: ExitStack) -> None:
         mongod_binary()
-        self._set = stack.enter_context(ReplicaSet(election_milliseconds=_ELECTION_MILLISECONDS, member=_ImpatientMember))
+        self._set = stack.enter_context(ReplicaSet(election_milliseconds=_ELECTION_MILLISECONDS, member=Member))
         ports = {member.port: stack.enter_context(MongoProxy("127.0.0.1", member.port)) for member in self._set.members}
         for proxy in ports.values():
             proxy.show({real: shown_proxy.port for real, shown_proxy in ports.items()})

@@ -39,7 +39,6 @@ KINDS: dict[str, Kind] = {
     "fold": Kind(SeenIds()),
     "fold in order": Kind(InSequence(), 4, in_order=True),
     "step": Kind(SeenIds()),
-    "transaction": Kind(SeenIds(), 4),  # of the entity and its twin
     "delete": Kind(SeenIds()),
     "first service": Kind(SeenIds(name="first"), entity="services"),
     "second service": Kind(InSequence(name="second"), 4, in_order=True, entity="services", tag="second "),
@@ -66,11 +65,6 @@ class Delivery(NamedTuple):
 def effect_of(kind: str, message: Message) -> str:
     """What the message puts in the list of its entity, and its events in their bodies."""
     return KINDS[kind].tag + message.id
-
-
-def twin(entity: str) -> str:
-    """The other participant of a transaction."""
-    return f"{entity}.twin"
 
 
 class Damage(NamedTuple):
@@ -120,8 +114,6 @@ class Source:
             yield from dict.fromkeys(self.entity_of(number) for number in range(1, self.issued_count + 1))
         else:
             yield self.entity
-        if self.kind == "transaction":
-            yield twin(self.entity)
 
 
 class Traffic:
@@ -178,13 +170,12 @@ class Traffic:
         return entities
 
     def must_exist(self) -> list[str]:
-        """The entities that are there before their first message: a step and a transaction of MongoDB create none."""
-        return [entity for entity, sources in self.entities().items() if sources[0].kind in ("step", "transaction")]
+        """The entities that are there before their first message: a step creates none."""
+        return [entity for entity, sources in self.entities().items() if sources[0].kind == "step"]
 
 
 def issued_for(entity: str, sources: Sequence[Source]) -> list[Delivery]:
-    entities = (entity, entity.removesuffix(twin("")))
-    return [delivery for source in sources for delivery in source.deliveries() if delivery.entity in entities]
+    return [delivery for source in sources for delivery in source.deliveries() if delivery.entity == entity]
 
 
 def damage(entity: str, sources: Sequence[Source], n: int, effects: Sequence[str]) -> Damage:

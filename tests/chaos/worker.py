@@ -20,11 +20,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pymongo import MongoClient, WriteConcern
 from pymongo.errors import PyMongoError
 
-from onewrite import Applied, Begun, Event, Message, Outbox, Outcome, Tombstones, dynamodb, mongodb
+from onewrite import Applied, Begun, Event, Message, Outbox, Outcome, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import dynamo_client
-from tests.chaos.traffic import KINDS, Delivery, Kind, effect_of, twin
+from tests.chaos.traffic import KINDS, Delivery, Kind, effect_of
 from tests.chaos.witness import emitted_by
 from tests.engines.stores import addition_of, increment_of
 
@@ -33,7 +33,6 @@ READY = "ready"
 OUTBOX = Outbox("chaos", index="pending", shards=2)
 TOMBSTONES = Tombstones(timedelta(days=1))
 LEASE, SAFE_FOR = timedelta(seconds=1), timedelta(hours=1)
-_DEADLINE = timedelta(seconds=3)
 SECONDS = 1.5  # how long a worker waits for an answer
 _MILLISECONDS = int(SECONDS * 1000)
 _DIE_WITH_PARENT = (1, signal.SIGKILL)  # prctl's PR_SET_PDEATHSIG: it also ends a process that is stopped
@@ -131,10 +130,6 @@ def _table(target: Target, habits: Habits) -> Iterator[Apply]:
                         message, "charge", charge, Key=native["Key"], lease=LEASE, safe_for=SAFE_FOR, then=write_of
                     )
                 ]
-            case "transaction":
-                twin_addition: Any = addition_of([delivery.effect], twin(delivery.entity))
-                writes = [table.updating(**native, emit=events), table.updating(**twin_addition, emit=events)]
-                return [dynamodb.transact(message, writes, deadline=_DEADLINE)]
             case _:
                 return [table.update_item(message, emit=events, **native, **returning)]
 
@@ -193,10 +188,6 @@ def _collection(target: Target, habits: Habits) -> Iterator[Apply]:
                     return [
                         collection.perform(message, "charge", charge, query, lease=LEASE, safe_for=SAFE_FOR, then=write_of)
                     ]
-                case "transaction":
-                    entities = (delivery.entity, twin(delivery.entity))
-                    writes = [collection.updating({"_id": entity}, update, emit=events) for entity in entities]
-                    return [mongodb.transact(message, writes, deadline=_DEADLINE)]
                 case _:
                     write = collection.find_one_and_update if number % 2 else collection.update_one
                     return [write(message, query, update, upsert=True, emit=events)]

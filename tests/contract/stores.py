@@ -9,7 +9,7 @@ import asyncio
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
@@ -23,14 +23,13 @@ from aiobotocore.session import get_session
 
 import onewrite.dynamodb
 import onewrite.mongodb
-from onewrite import Answer, Begun, Busy, Event, Inbox, Message, Outbox, Outcome, Tombstones, Uncertain
+from onewrite import Answer, Begun, Busy, Event, Message, Outbox, Outcome, Tombstones, Uncertain
 from onewrite.core.ledgers import Ledger
 from onewrite.core.step import Claim
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, FlushReport, Outgoing, Relay, SweepReport, Waiting
 from onewrite.testing import mongomock_collection, moto_table
-from onewrite.testing.model.machine import Machine
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 from tests.support.batches import Clock
@@ -182,21 +181,6 @@ class BaseShop(ABC):
     def relay(self, publish: Callable[[list[Outgoing]], Any], **options: Any) -> ShopRelay:
         return ShopRelay(self._guarded, publish, self._done, self.where, options)
 
-    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any:
-        return self._guarded.updating(**self.change(order, amount, if_open=if_open), emit=emit)
-
-    def adding_there(self, order: str, **options: Any) -> Any:
-        """`adding`, to an order that must be there."""
-        return self._guarded.updating(**self.change(order, create=False), **options)
-
-    def recording(self, order: str) -> Any:
-        return self._guarded.recording(**self.where(order))
-
-    def transact(self, message: Message, *participants: Any, **options: Any) -> Outcome:
-        is_async = type(self._guarded).__name__.startswith("Async")
-        call = self.engine.atransact if is_async else self.engine.transact
-        return self._done(call(message, participants, **options))
-
 
 class DynamoShop(BaseShop):
     engine, key_name, updates = onewrite.dynamodb, "orderId", "update_item"
@@ -261,18 +245,6 @@ class DynamoShop(BaseShop):
         for item in self._raw.scan()["Items"]:
             self._raw.delete_item(Key={"orderId": item["orderId"]})
 
-    def creating(self, order: str, n: int = 0) -> Any:
-        return self._guarded.putting(Item={**self.key(order), "n": n})
-
-    def inbox(self, consumer: str) -> Inbox:
-        """Among the orders, whose key is a text as an inbox needs it."""
-        named: dict[str, Any] = {"key": "orderId", "consumer": f"{self._place} {consumer}", "clock": self.clock}
-        table_name = None if hasattr(self._target, "name") else self._raw.name
-        return Inbox(self._target, retention=timedelta(days=14), table_name=table_name, **named)
-
-    def raw_inbox(self, key: str) -> Mapping[str, Any] | None:
-        return self._raw.get_item(Key={"orderId": key}, ConsistentRead=True).get("Item")
-
 
 class MongoShop(BaseShop):
     engine, key_name, updates = onewrite.mongodb, "_id", "update_one"
@@ -326,29 +298,6 @@ class MongoShop(BaseShop):
     def delete_all_raw(self) -> None:
         """What other tests have left too."""
         self._raw.delete_many({})
-
-    def adding(self, order: str, amount: int = 1, *, if_open: bool = False, emit: Sequence[Event] | None = None) -> Any:
-        self._make_sure_of(order)
-        return super().adding(order, amount, if_open=if_open, emit=emit)
-
-    def creating(self, order: str, n: int = 0) -> Any:
-        return self._guarded.inserting({**self.key(order), "n": n})
-
-    def recording(self, order: str) -> Any:
-        self._make_sure_of(order)
-        return super().recording(order)
-
-    def _make_sure_of(self, order: str) -> None:
-        """A transaction creates nothing by an update: what it changes has to be there."""
-        if self.raw(order) is None:
-            self.put_raw(order)
-
-    def inbox(self, consumer: str) -> Inbox:
-        named: dict[str, Any] = {"consumer": f"{self._place} {consumer}", "clock": self.clock}
-        return Inbox(self._target, retention=timedelta(days=14), **named)
-
-    def raw_inbox(self, key: str) -> Mapping[str, Any] | None:
-        return self._raw.find_one({"_id": key})
 
 
 Shop: TypeAlias = DynamoShop | MongoShop
@@ -479,26 +428,6 @@ def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
         )
         done = _awaited(runner) if asynchronous else _same
         yield _making(guard, lambda guarded, place: MongoShop("mongomock", guarded, collection, done, place))
-
-
-def open_with_transactions(store: str, opened: MakeIn) -> AbstractContextManager[MakeIn]:
-    """Open the store of that name with transactions, unless `skip_without_transactions` skips it."""
-    return _explored_mongomock() if store == "mongomock" else nullcontext(opened)
-
-
-def skip_without_transactions(store: str) -> None:
-    if store == "mongomock async":
-        pytest.skip("the flow is that of the blocking store, and what mongomock lacks is brought in for that one")
-
-
-@contextmanager
-def _explored_mongomock() -> Iterator[MakeIn]:
-    """mongomock has no transactions, and brings them where a handler is explored: as here, one request after the other."""
-    with mongomock_collection() as made:
-        machine = Machine(lambda: made)
-        collection = machine.stores(machine.perform)
-        guard = partial(GuardedCollection, collection)
-        yield _making(guard, lambda guarded, place: MongoShop("mongomock", guarded, collection, _same, place))
 
 
 @contextmanager

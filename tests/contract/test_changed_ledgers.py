@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -108,7 +108,7 @@ def test_fresh_message_is_applied_once_next_to_the_former_ledger(earlier: Shop, 
 
 @changes_in_place
 def test_changed_ledger_is_a_mismatch_without_also(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    earlier, shop = make_shop(before), make_shop(replace(now, also=()))
+    earlier, shop = make_shop(before), make_shop(replace(cast("Any", now), also=()))
     earlier.add(message(1), "o-1")
     raw = shop.raw("o-1")
     for write in (shop.add, shop.add_and_return, shop.create, shop.record, shop.seen):
@@ -141,7 +141,8 @@ def test_new_entity_is_a_mismatch_for_the_former_attributes_store(earlier: Shop,
 def test_deployments_work_together_if_each_names_the_others_ledger(
     make_shop: MakeShop, before: AnyLedger, now: AnyLedger
 ) -> None:
-    shops = [make_shop(replace(before, also=replace(now, also=()))), make_shop(now)]
+    earlier, later = cast("tuple[Any, Any]", (before, now))
+    shops = [make_shop(replace(earlier, also=replace(later, also=()))), make_shop(now)]
     for n in range(1, 9):
         turn = shops if n % 4 < 2 else shops[::-1]
         assert [type(shop.add(message(n), "o-1")) for shop in turn] == [Applied, Duplicate]

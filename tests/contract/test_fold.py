@@ -388,11 +388,6 @@ def test_a_fold_writes_to_one_entity(shop: Shop) -> None:
         shop.fold_by(messages(1, 2, 3), lambda _: {name: shop.key(next(orders))})
 
 
-def test_fold_is_refused_if_store_has_no_ledger(make_shop: MakeShop) -> None:
-    with pytest.raises(ConfigurationError, match="has no ledger"):
-        make_shop(None).fold(messages(1, 2), "o")
-
-
 @seen_only
 def test_asynchronous_function_needs_an_asynchronous_store(store: str, shop: Shop) -> None:
     name = "Key" if "dynamo" in shop.name else "filter"

@@ -36,14 +36,14 @@ from tests.support import format_reader
 from tests.support.examples import examples
 from tests.support.format_reader import MessageName
 
-ORDER, CONSUMER = "o-1 &=/", "billing"
+ORDER = "o-1 &=/"
 OUTBOX, TOMBSTONES = Outbox("shop/orders"), Tombstones(timedelta(days=30))
 # One event of each kind: without a name, of another type, a second one of the first type, with a name.
 EVENTS = (Event("A", {"n": 1}), Event("B", "é"), Event("A", None), Event("C", [1.5], name="only"))
 DAY = timedelta(days=1)
 
 What: TypeAlias = Literal[
-    "add", "create", "record", "delete", "begin", "finish", "release", "fold", "transact", "flush", "wait", "expire"
+    "add", "create", "record", "delete", "begin", "finish", "release", "fold", "flush", "wait", "expire"
 ]
 WHATS: tuple[What, ...] = get_args(What)
 
@@ -121,7 +121,6 @@ class History:
         self.case, self.messages, place = case, case.messages(), next(_places)
         self.shops = [opened(ledger, place, OUTBOX, TOMBSTONES) for ledger in case.ledgers]
         self.begun: dict[str, tuple[Shop, Begun]] = {}
-        self.consumed: set[Message] = set()
 
     def go_on(self, what: What, message: Message, shop: Shop, *, odd: bool) -> None:
         before, emit = self.stored(), EVENTS if odd else None
@@ -140,10 +139,6 @@ class History:
                 its_shop.release(begun, sent=odd)
         elif what == "fold":
             shop.fold([message, *self.messages[:2]], ORDER)
-        elif what == "transact" and shop.name != "mongomock":
-            if isinstance(shop.transact(message, shop.adding(ORDER), inbox=shop.inbox(CONSUMER)), Applied):
-                self.consumed.add(message)
-            self.compare_inbox(message, shop)
         elif what == "flush":
             self.flush(shop, before, accepted=2 if odd else len(EVENTS) * 30)
         elif what == "wait":
@@ -184,10 +179,6 @@ class History:
             for event in emit
         ]
         assert [event["id"] for event in self.stored()["ow_events"]][-len(emit) :] == ids
-
-    def compare_inbox(self, message: Message, shop: Shop) -> None:
-        key = format_reader.inbox_key(shop.inbox(CONSUMER).consumer, told(message))
-        assert (shop.raw_inbox(key) is not None) == (message in self.consumed)
 
     def compare_entity(self, shop: Shop) -> None:
         """The page says which fields are the caller's, which steps are open, and whether the entity was deleted."""

@@ -353,17 +353,3 @@ def test_message_applied_again_emits_new_events(make_shop: MakeShop, name: str |
     assert [event.sequence for event in broker.accepted] == [1, 2, 3]
     assert len({event.id for event in broker.accepted}) == 3
     assert len({event.source for event in broker.accepted}) == 1
-
-
-def test_each_write_in_a_transaction_begins_its_own_incarnation(make_shop: MakeShop) -> None:
-    if "mock" in make_shop(SeenIds()).name:
-        pytest.skip("mongomock has no sessions")
-    shop, broker = make_shop(SeenIds(), OUTBOX), Broker()
-    for order in ("a", "b", "c"):
-        shop.put_raw(order, n=0)
-    writes = [shop.adding(order, emit=[Event("Paid", 1)]) for order in ("a", "b", "c")]
-    assert isinstance(shop.transact(M1, *writes), Applied)
-    for order in ("a", "b", "c"):
-        shop.relay(broker).flush(order)
-    lives = {event.source.rpartition("/")[2] for event in broker.accepted}
-    assert len(lives) == len(broker.accepted)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from onewrite import ConfigurationError, Event, Inbox, Message, Outbox, SeenIds, Tombstones, metrics
+from onewrite import ConfigurationError, Event, Message, Outbox, SeenIds, Tombstones, metrics
 from onewrite.aws_lambda import sqs_handler
-from onewrite.dynamodb import GuardedTable, transact
+from onewrite.dynamodb import GuardedTable
 from onewrite.identity import sqs_message_id
 from onewrite.outbox import Relay, SweepReport
 from onewrite.outbox import metrics as relay_metrics
@@ -45,17 +45,6 @@ def test_relay_does_nothing_under_a_wrong_clock(clock: Callable[[], Any]) -> Non
             with refused():
                 act()
         assert (published, orders.scan()["Items"]) == ([], before)
-
-
-@wrong
-def test_inbox_refuses_transactions_under_a_wrong_clock(clock: Callable[[], Any]) -> None:
-    with moto_table("orders", key="id") as orders, moto_table("inbox", key="id") as place:
-        store = GuardedTable(orders, SeenIds())
-        inbox = Inbox(place, consumer="billing", retention=timedelta(days=1), clock=clock)
-        writes = [store.updating(Key={"id": name}, **ADD) for name in "ab"]
-        with refused():
-            transact(Message("m1"), writes, inbox=inbox)
-        assert orders.scan()["Count"] == place.scan()["Count"] == 0
 
 
 @wrong

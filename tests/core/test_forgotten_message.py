@@ -9,8 +9,7 @@ import boto3
 import pytest
 from pymongo import MongoClient
 
-import onewrite.dynamodb
-import onewrite.mongodb
+import onewrite
 from onewrite import InvalidMessage, Message, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -51,13 +50,6 @@ def test_table_write_without_message_is_refused(orders: GuardedTable, call: Any)
         call(orders)
     with pytest.raises(TypeError, match="'message'"):
         orders.update_item(Key=HERE)  # type: ignore[call-arg]
-
-
-def test_transaction_without_message_is_refused(orders: GuardedTable) -> None:
-    writes: Any = [orders.recording(Key=HERE)]
-    for transact in (onewrite.dynamodb.transact, onewrite.mongodb.transact):
-        with pytest.raises(InvalidMessage, match="takes the Message first"):
-            transact(writes)  # type: ignore[call-arg]
 
 
 def test_call_without_another_required_argument_is_refused() -> None:

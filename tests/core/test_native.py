@@ -37,18 +37,6 @@ def test_native_call_of_a_table_has_botocores_arguments(arguments: Any, operatio
     assert required == set(shape.required_members) - SAID_BY_THE_STORE
 
 
-@pytest.mark.parametrize(
-    ("arguments", "action"), [(dynamodb.UpdatingArguments, "Update"), (dynamodb.PuttingArguments, "Put")]
-)
-def test_prepared_write_has_botocores_arguments(arguments: Any, action: str) -> None:
-    service = cast("Any", botocore.session.get_session().get_service_model("dynamodb"))
-    shape = service.operation_model("TransactWriteItems").input_shape.members["TransactItems"].member.members[action]
-    hints = get_type_hints(arguments, include_extras=True)
-    for name in FinalRefusals._fields:  # which are ours
-        hints.pop(name, None)
-    assert set(hints) == set(shape.members) - SAID_BY_THE_STORE
-
-
 @pytest.mark.parametrize("collection", [Collection, AsyncCollection])
 @pytest.mark.parametrize(
     ("arguments", "method"), [(mongodb.UpdateOneArguments, "update_one"), (mongodb.InsertOneArguments, "insert_one")]

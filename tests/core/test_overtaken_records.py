@@ -1,4 +1,4 @@
-"""A counting ledger records what it refuses or passes over. These tests show the outcome if another writer comes before the record."""
+"""A counting ledger records what it refuses. These tests show the outcome if another writer comes before the record."""
 
 from __future__ import annotations
 
@@ -10,24 +10,19 @@ from onewrite import (
     Deferred,
     Duplicate,
     EntityTooLarge,
-    HighWaterMark,
     InSequence,
     Message,
     Missing,
     Rejected,
-    SeenIds,
     Stale,
 )
 from onewrite.core.label import TOKEN
-from onewrite.core.ledgers.entry import Remember
 from onewrite.core.pipeline import make_token
 from onewrite.dynamodb.flows import Flows
-from onewrite.dynamodb.layout import locate_slot
 from onewrite.outcome import Outcome
 from tests.support.driven import Table, play_requests, refusal, too_large
 
 NOW = 1_790_000_000.0
-OLD = SeenIds()
 ASKED: dict[str, Any] = {
     "Key": {"orderId": "o-1"},
     "UpdateExpression": "SET n = :n",
@@ -46,16 +41,9 @@ def item(mark: int, **more: Any) -> dict[str, Any]:
     return {"orderId": "o-1", "n": 1, "ow_l": "ow1 marks", **({"ow_@s": mark} if mark else {}), **more}
 
 
-def held(mark: int) -> dict[str, Any]:
-    """An item whose former ledger holds the message."""
-    former = OLD.entry(at(5), NOW).own
-    assert isinstance(former, Remember)
-    return item(mark, **{locate_slot(former.sets.present): {former.mark}})
-
-
 def write(sequence: int, *answers: Any) -> Outcome:
     """The outcome of a write that gets these answers, one for each request."""
-    flows = Flows(Table(), InSequence(also=(HighWaterMark(), OLD)), None, lambda: NOW, lambda: "call", is_async=False)
+    flows = Flows(Table(), InSequence(), None, lambda: NOW, lambda: "call", is_async=False)
     outcome, calls = play_requests(flows.write(at(sequence), ASKED), *answers)
     assert len(calls) == len(answers)
     return outcome
@@ -66,7 +54,6 @@ MEETS = {
     "nobody": (5, [LANDED], Rejected(at(5), item(4), settled=True)),
     "its own record": (5, [refusal(item(5, **OWN))], Rejected(at(5), item(4), settled=True)),
     "a copy": (5, [refusal(item(5))], Duplicate(at(5))),
-    "a copy in the former ledger": (5, [refusal(held(4)), LANDED], Duplicate(at(5))),
     "a later message": (5, [refusal(item(6))], Stale(at(5), 6)),
     "a mark that was moved back": (5, [refusal(item(3))], Deferred(at(5), 4)),
     "no reason": (5, [refusal(item(4))], Rejected(at(5), settled=False)),
@@ -80,26 +67,6 @@ def test_outcome_of_a_refusal_depends_on_what_its_record_meets(sequence: int, an
     assert (type(outcome), outcome.settled) == (type(expected), expected.settled)
 
 
-PASSES = {
-    "nobody": (5, [LANDED], Duplicate(at(5))),
-    "its own record": (5, [refusal(item(5, **OWN))], Duplicate(at(5))),
-    "a copy": (5, [refusal(item(5))], Duplicate(at(5))),
-    "a later message": (5, [refusal(item(6))], Duplicate(at(5))),
-    "a mark that was moved back": (5, [refusal(item(3))], Deferred(at(5), 4)),
-    "no reason": (5, [refusal(item(4))], Rejected(at(5), settled=False)),
-    "a delete": (1, [refusal(None)], Duplicate(at(1))),
-}
-
-
-@pytest.mark.parametrize(("sequence", "answers", "expected"), PASSES.values(), ids=PASSES)
-def test_outcome_of_a_passed_message_depends_on_the_stored_mark(
-    sequence: int, answers: list[Any], expected: Outcome
-) -> None:
-    outcome = write(sequence, refusal(held(sequence - 1)), *answers)
-    assert (type(outcome), outcome.settled) == (type(expected), expected.settled)
-
-
-@pytest.mark.parametrize("found", [item(4), held(4)], ids=["refused", "passed over"])
-def test_record_that_does_not_fit_is_an_error(found: dict[str, Any]) -> None:
+def test_record_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(EntityTooLarge):
-        write(5, refusal(found), too_large(), refusal(item(4)))
+        write(5, refusal(item(4)), too_large(), refusal(item(4)))

@@ -73,7 +73,7 @@ def test_shared_methods_of_the_engines_have_the_same_options(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("ours", "others"),
-    [("update_item", "update_one"), ("put_item", "insert_one"), ("delete_item", "delete_one"), ("putting", "inserting"),
+    [("update_item", "update_one"), ("put_item", "insert_one"), ("delete_item", "delete_one"),
      ("update_item", "find_one_and_update"), ("delete_item", "find_one_and_delete"), ("get_item", "find_one")],
 )  # fmt: skip
 def test_differently_named_counterparts_have_the_same_options(ours: str, others: str) -> None:

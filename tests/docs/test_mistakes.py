@@ -15,7 +15,6 @@ from onewrite import (
     ConfigurationError,
     Event,
     HighWaterMark,
-    Inbox,
     InvalidMessage,
     InvalidUpdate,
     Message,
@@ -36,10 +35,8 @@ from onewrite.aws_lambda import (
     sqs_handler,
 )
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.dynamodb import transact as transact_items
 from onewrite.identity import cloudevent, skip_deletions, sns, sqs_message_id
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.mongodb import transact as transact_documents
 from onewrite.outbox import AsyncRelay, Relay, stream_handler, to_eventbridge, to_sns, to_sqs
 from onewrite.testing import mongomock_collection, moto_table
 
@@ -52,7 +49,6 @@ MORE: dict[str, Any] = {"outbox": Outbox("shop"), "tombstones": Tombstones(timed
 untyped: Any = SimpleNamespace(
     GuardedTable=GuardedTable,
     sqs_handler=sqs_handler, sns=sns, skip_deletions=skip_deletions, SeenIds=SeenIds, GuardedCollection=GuardedCollection,
-    transact_items=transact_items, transact_documents=transact_documents,
     stream_handler=stream_handler, to_sqs=to_sqs, to_sns=to_sns, to_eventbridge=to_eventbridge,
 )  # fmt: skip
 SQS: Any = boto3.client("sqs", region_name="eu-west-1")
@@ -135,6 +131,8 @@ def test_guarded_table_is_refused_as_a_table(table: Any, collection: Any) -> Non
     again: Any = GuardedTable
     with pytest.raises(ConfigurationError, match=r"got a guarded store\. Pass the table itself"):
         again(GuardedTable(table, SeenIds()), SeenIds())
+    with pytest.raises(ConfigurationError, match="None isn't a ledger: expected SeenIds"):
+        again(table, None)
     with pytest.raises(ConfigurationError, match="table_name=3: expected the name of the table"):
         again(table.meta.client, SeenIds(), table_name=3)
     with pytest.raises(ConfigurationError, match="Use GuardedTable"):
@@ -150,8 +148,9 @@ def test_other_mongodb_object_is_refused_as_a_collection() -> None:
                 GuardedCollection(wrong, SeenIds())
         with pytest.raises(ConfigurationError, match=r"Collection is from MongoDB\. Use GuardedCollection"):
             untyped.GuardedTable(client.shop.orders, SeenIds(), table_name="orders")
-        with pytest.raises(ConfigurationError, match="isn't a ledger"):
-            untyped.GuardedCollection(client.shop.orders, client.shop.orders)
+        for wrong_ledger in (client.shop.orders, None):
+            with pytest.raises(ConfigurationError, match="isn't a ledger: expected SeenIds"):
+                untyped.GuardedCollection(client.shop.orders, wrong_ledger)
 
 
 @pytest.mark.parametrize("guard", [GuardedCollection, AsyncGuardedCollection])
@@ -188,20 +187,6 @@ def test_class_in_place_of_an_instance_is_refused(table: Any, collection: Any, o
         untyped.SeenIds(also=HighWaterMark)
 
 
-@pytest.mark.parametrize(
-    ("store", "said"),
-    [
-        ("inbox", "'inbox'.*expected a store, got its name"),
-        (SeenIds(), "expected a store first, got a ledger"),
-        (Inbox, "got a class"),
-        (boto3.client("dynamodb", region_name="eu-west-1"), "a low-level client with table_name="),
-    ],
-)
-def test_wrong_inbox_is_refused_at_once(store: Any, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        Inbox(store, consumer="billing", retention=timedelta(days=1))
-
-
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
@@ -230,9 +215,6 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "nothing to put": (lambda store: store.put_item(M1, Item={}), "put_item needs the Item to create"),
     "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"Write emit=\[Event\("),
-    "one event kept": (lambda s: untyped.transact_items(M1, [s.recording(Key=KEY, emit=Event("A", 1))]), "a list of events"),
-    "the writes first": (lambda _: untyped.transact_items([], M1), "expected a Message, got list"),
-    "one write": (lambda store: untyped.transact_items(M1, store.recording(Key=KEY)), "got a Prepared"),
 }
 OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "the filter first": (lambda store: store.update_one(ONE, M1, {}), "expected a Message, got dict"),
@@ -245,7 +227,6 @@ OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "a message to find": (lambda store: store.find_one(M1), "Pass only the filter"),
     "a step's name last": (lambda store: store.begin(M1, ONE, "charge", **STEP), "the step's name is {'_id': 1}"),
     "the function first": (lambda store: store.fold(dict, [M1]), "fold: expected a list of messages first"),
-    "no inbox": (lambda store: untyped.transact_documents(M1, [store.recording(ONE)], inbox=store), "expected an Inbox"),
 }
 
 

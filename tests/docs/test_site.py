@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from onewrite import Begun, Inbox, Message, SeenIds
+from onewrite import Begun, Message, SeenIds
 from onewrite.aws_lambda import Report
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -129,7 +129,7 @@ def test_links_and_anchors_of_the_site_exist(site: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shown", [Begun, GuardedCollection, GuardedTable, Inbox, Message, Relay, Report, SeenIds, Worker])
+@pytest.mark.parametrize("shown", [Begun, GuardedCollection, GuardedTable, Message, Relay, Report, SeenIds, Worker])
 def test_reference_shows_every_option_of_a_constructor(site: Path, shown: type) -> None:
     texts = [re.sub(r"<[^>]+>", "", page.read_text()) for page in site.glob("reference/*.html")]
     calls = [part[:2000] for text in texts for part in re.split(rf"\b{shown.__name__}\(", text)[1:]]

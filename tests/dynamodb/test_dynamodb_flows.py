@@ -122,7 +122,6 @@ def test_too_large_expression_is_not_reported_as_large_item() -> None:
         lambda store, table: store.seen(M5, **KEY, **table),
         lambda store, table: store.get_item(**KEY, **table),
         lambda store, table: store.fold([M5, Message("m6", source="s", sequence=6)], lambda _: {**CLOSE, **table}),
-        lambda store, table: store.updating(**CLOSE, **table),
     ],
 )
 def test_call_with_a_table_name_is_refused_before_sending(call: Callable[[Any, dict[str, Any]], Any]) -> None:

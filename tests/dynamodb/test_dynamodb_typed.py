@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 from onewrite import Begun, ConfigurationError, InvalidUpdate, Message, Rejected, SeenIds, Tombstones
-from onewrite.dynamodb import GuardedTable, transact
+from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.values import typed_values
 from onewrite.testing import moto_table
 
@@ -75,11 +75,6 @@ def run_story(store: Any, convert: Callable[[Mapping[str, Any]], Mapping[str, An
     begun = call("begin", Message("m7"), "charge", **KEY, **STEP)
     story += [call("open_steps", **KEY), call("update_item", Message("m7"), **KEY, **SET, finishes=begun)]
     story += [call("perform", Message("m8"), "charge", lambda _: "ch-1", then=lambda _: convert(SET), **KEY, **STEP)]
-    write = {**KEY, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}}
-    for message in messages("m9", "m2"):
-        story.append(
-            transact(message, [store.updating(**convert(write)), store.recording(**convert({"Key": {"id": "o-2"}}))])
-        )
     return [*story, call("delete_item", Message("m10"), **KEY, ReturnValues="ALL_OLD"), call("get_item", **KEY)]
 
 

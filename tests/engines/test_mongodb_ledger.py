@@ -21,7 +21,6 @@ from onewrite import (
     Duplicate,
     EntityTooLarge,
     HighWaterMark,
-    Inbox,
     InSequence,
     LedgerMismatch,
     Message,
@@ -31,7 +30,7 @@ from onewrite import (
     Stale,
     sortable,
 )
-from onewrite.mongodb import GuardedCollection, transact
+from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import LEDGERS, AnyLedger
 from tests.engines.stores import increment, mongo_state
 
@@ -117,27 +116,18 @@ def reads_as_own(kind: type) -> CodecOptions[Any]:
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), HighWaterMark(), InSequence()], ids=str)
 def test_outcomes_do_not_depend_on_custom_client_types(collection: Documents, ledger: AnyLedger, kind: type) -> None:
     documents: Documents = collection.with_options(codec_options=reads_as_own(kind))
-    inbox = Inbox(
-        documents.database[f"{documents.name}-inbox"].with_options(codec_options=documents.codec_options),
-        consumer="c",
-        retention=timedelta(days=1),
-    )
     guarded, key = GuardedCollection(documents, ledger), {"_id": 1}
     new = [guarded.insert_one(M1, {"_id": n, "n": 1}) for n in (1, 2)]
-    prepared = [guarded.updating({"_id": n}, {"$inc": {"n": 1}}) for n in (1, 2)]
     copies = [
         guarded.update_one(M1, key, {"$inc": {"n": 1}}),
         guarded.insert_one(M1, {**key, "n": 1}),
-        guarded.find_one_and_update(M1, key, {"$inc": {"n": 1}}, projection={"n": {"$add": ["$n", 1]}}),
+        guarded.find_one_and_update(M1, key, {"$inc": {"n": 1}}),
         guarded.seen(M1, key),
-        transact(M1, prepared),
     ]
-    assert [type(outcome) for outcome in [*new, *copies]] == [Applied] * 2 + [Duplicate] * 5
+    assert [type(outcome) for outcome in [*new, *copies]] == [Applied] * 2 + [Duplicate] * 4
     entity = {"_id": _Own(1), "n": _Own(1)} if kind is int else {**key, "n": 1}
     assert copies[0].entity == guarded.find_one(key) == entity
     assert isinstance(guarded.insert_one(M2, {**key, "n": 2}), Rejected)
-    deposit = GuardedCollection(documents, None).updating(key, {"$inc": {"n": 1}})
-    assert [type(transact(M1, [deposit], inbox=inbox)) for _ in range(2)] == [Applied, Duplicate]
 
 
 class _Written(TypeEncoder):
@@ -160,11 +150,10 @@ def test_id_of_a_custom_client_type_identifies_its_entity(collection: Documents,
         guarded.update_one(M2, {**key, "n": 9}, {"$inc": {"n": 1}}),
         guarded.begin(M2, "charge", key, **terms),
         guarded.begin(M2, "charge", key, **terms),
-        transact(M1, [guarded.updating(key, {"$inc": {"n": 1}}), guarded.inserting({"_id": "e", "n": 1})]),
     ]
     assert [type(each) for each in outcomes] == [
         *[Applied, Duplicate, Duplicate, Duplicate],
-        *[Rejected, Begun, Busy, Duplicate],
+        *[Rejected, Begun, Busy],
     ]
 
 
@@ -184,10 +173,6 @@ UUIDS = CodecOptions[Any](uuid_representation=UuidRepresentation.STANDARD)
 FILL = "x" * (16 * MB - 1000)
 FAIL: dict[str, tuple[Callable[[GuardedCollection, UUID], object], type[Exception]]] = {
     "validated": (lambda c, id_: c.insert_one(M1, {"_id": id_, "n": 9}), WriteError),
-    "validated_in_a_transaction": (
-        lambda c, id_: transact(M1, [c.inserting({"_id": id_, "n": 9}), c.inserting({"_id": "e", "n": 1})]),
-        WriteError,
-    ),
     "too_large": (lambda c, id_: c.update_one(M2, {"_id": id_}, {"$set": {"more": "y" * MB}}), EntityTooLarge),
 }
 

@@ -27,7 +27,7 @@ from onewrite import (
     SeenIds,
     Tombstones,
 )
-from onewrite.mongodb import GuardedCollection, transact
+from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Mongod
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import Commands, failing, increment, mongo_state
@@ -229,7 +229,6 @@ def test_id_under_a_collation_is_refused_if_ambiguous(order: Documents) -> None:
         lambda: guarded.begin(M1, "charge", lease=timedelta(minutes=1), safe_for=timedelta(days=1), **named),
         lambda: guarded.seen(M1, **named),
         lambda: guarded.open_steps(**named),
-        lambda: transact(M1, [guarded.updating(update=increment(M1), **named), guarded.recording({"_id": "e"})]),
     ]
     for write in writes:
         with pytest.raises(InvalidUpdate, match="two entities or two marks can be equal"):

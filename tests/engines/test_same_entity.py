@@ -1,4 +1,4 @@
-"""Whether two names mean one entity is what the engine says, for writes, steps, transactions, and relays."""
+"""Whether two names mean one entity is what the engine says, for writes, steps, and relays."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from onewrite import Applied, Begun, Event, InvalidUpdate, Message, Outbox, SeenIds, Tombstones
-from onewrite.dynamodb import GuardedTable, transact
+from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.layout import canonical as item_name
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb import transact as transact_documents
 from onewrite.mongodb.layout import canonical as document_name
 from onewrite.outbox import Outgoing, Relay
 from onewrite.testing.servers.engines import Dynoxide
@@ -110,36 +109,6 @@ def _store(collection: Collection[dict[str, Any]], *ids: Any) -> GuardedCollecti
     return GuardedCollection(collection, SeenIds())
 
 
-@pairs
-def test_transaction_refuses_the_same_document_twice(
-    documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any, is_same: bool
-) -> None:
-    store = _store(documents(), one, other)
-    writes = [store.updating({"_id": {"$eq": each}}, {"$inc": {"n": 1}}) for each in (one, other)]
-    if is_same:
-        with pytest.raises(InvalidUpdate, match="same document"):
-            transact_documents(M, writes)
-    else:
-        assert isinstance(transact_documents(M, writes), Applied)
-
-
-ANY_CASE = {"locale": "en", "strength": 2}
-
-
-def test_transaction_refuses_the_same_document_twice_under_a_collation(mongo: MongoClient[dict[str, Any]]) -> None:
-    collection = mongo.test.create_collection(next(places), collation=ANY_CASE)
-    store = _store(collection, "a", "b")
-
-    def written(*names: str) -> Any:
-        writes = [store.updating({"_id": each}, {"$inc": {"n": 1}}) for each in names]
-        return transact_documents(M, writes, deadline=timedelta(seconds=0.2))
-
-    with pytest.raises(InvalidUpdate, match="same document"):
-        written("a", "A")
-    assert isinstance(written("A", "B"), Applied)
-    assert [each["n"] for each in collection.find()] == [1, 1]
-
-
 @pytest.mark.parametrize(
     "query",
     [{"_id": {"$eq": {"$gt": ""}}}, {"_id": {"$eq": re.compile("vic")}}, {"$and": [{"_id": {"$eq": {"$ne": 1}}}]}],
@@ -161,7 +130,6 @@ def test_query_operator_inside_eq_is_refused(
         lambda: store.seen(M, query),
         lambda: store.begin(M, "charge", query, **STEP),
         lambda: store.open_steps(query),
-        lambda: transact_documents(M, [store.updating(query, update), store.recording({"_id": "other"})]),
         lambda: Relay(store, told.extend).flush(query),
     ]
     for call in calls:
@@ -242,7 +210,7 @@ def test_keys_are_equal_exactly_if_dynamodb_treats_them_as_equal(dynoxide: Dynox
         store = GuardedTable(dynamo, SeenIds(), table_name=name)
         values = [value for value in KEYS if isinstance(value, types) and value != ""]  # type: ignore[arg-type]  # a dict of types
         for n, (one, other) in enumerate(itertools.product(values, values)):
-            message, again = Message(f"a{n}"), Message(f"b{n}")
+            message = Message(f"a{n}")
             is_same = item_name({"id": one}) == item_name({"id": other})
             assert isinstance(
                 store.update_item(
@@ -252,9 +220,3 @@ def test_keys_are_equal_exactly_if_dynamodb_treats_them_as_equal(dynoxide: Dynox
             )
             found = store.get_item(Key={"id": other}, ConsistentRead=True)
             assert ((found or {}).get("n") == n) is is_same, (one, other)
-            writes: list[Any] = [store.updating(Key={"id": each}, UpdateExpression="REMOVE x") for each in (one, other)]
-            if is_same:
-                with pytest.raises(InvalidUpdate, match="same item"):
-                    transact(again, writes)
-            elif n % 7 == 0:  # a transaction for each pair would take long
-                assert isinstance(transact(again, writes), Applied)

@@ -20,7 +20,6 @@ from onewrite import (
     Applied,
     Begun,
     Busy,
-    Deferred,
     Duplicate,
     Gone,
     HighWaterMark,
@@ -34,8 +33,7 @@ from onewrite import (
 )
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb import transact as transact_items
-from onewrite.mongodb import GuardedCollection, transact
+from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide
 
 if TYPE_CHECKING:
@@ -88,8 +86,6 @@ WRITES: dict[str, Deliver] = {
     "fold": lambda store, m, q: store.fold([m], lambda _: {"filter": q, "update": ADD, "upsert": True}),
     "delete": lambda store, m, q: store.delete_one(m, q),
     "find and delete": lambda store, m, q: store.find_one_and_delete(m, q),
-    "transact": lambda store, m, q: transact(m, [store.updating(q, ADD), store.inserting({"_id": m.id})]),
-    "transact a record": lambda store, m, q: transact(m, [store.recording(q), store.inserting({"_id": m.id})]),
 }
 LOOKS: dict[str, Deliver] = {
     "seen": lambda store, m, q: store.seen(m, q),
@@ -195,12 +191,9 @@ def accept_lost_response(key: Any, kinds: list[type[Any]]) -> list[type[Any]]:
     return [Applied, *kinds[1:]] if is_lost else kinds
 
 
-SHARE = {"share": {"$divide": ["$n", 2]}}
 CREATIONS: dict[str, Deliver] = {
     **{name: WRITES[name] for name in ("upsert", "pipeline", "find before", "find after", "record", "fold")},
-    "find a division": lambda store, m, q: store.find_one_and_update(m, q, ADD, upsert=True, projection=SHARE),
     "insert": lambda store, m, q: store.insert_one(m, {**q, "n": 1}),
-    "transact": lambda store, m, q: transact(m, [store.inserting(q), store.inserting({"_id": f"copy of {m.id}"})]),
 }
 
 
@@ -216,15 +209,10 @@ def test_creation_settles_if_the_response_is_unreadable(
     kinds = accept_lost_response(key, kinds)
     counts = isinstance(ledger, InSequence)
     second: list[type[Any]]
-    if verb == "insert":
-        second = [Rejected, Duplicate if counts else Rejected]
-    elif verb == "transact":  # of two documents: the other one waits for the first message of the source
-        second = [Deferred if counts else Rejected] * 2
-    else:
-        second = [Applied, Duplicate]
+    second = [Rejected, Duplicate if counts else Rejected] if verb == "insert" else [Applied, Duplicate]
     assert kinds == [Applied, Duplicate, *second]
     n = 1 if verb == "insert" else 2
-    assert collection.find_one({"_id": key}, {"n": 1, "_id": 0}) == ({} if verb in ("record", "transact") else {"n": n})
+    assert collection.find_one({"_id": key}, {"n": 1, "_id": 0}) == ({} if verb == "record" else {"n": n})
 
 
 @ledgers
@@ -245,97 +233,19 @@ def test_delete_settles_if_the_response_is_unreadable(
 
 # --- MongoDB: what the server cannot compute ------------------------------------------------------------------------------
 
-GOOD = {"cents": 100, "parts": 4, "name": "7", "lines": [{"n": 1}], "address": {"zip": 1}}
-# What is shown, with the fields by which the server cannot.
-SHOWN: dict[str, tuple[Any, dict[str, Any]]] = {
-    "a division": ({"share": {"$divide": ["$cents", "$parts"]}}, {"parts": 0}),
-    "a division in a list": ({"shares": [{"$divide": ["$cents", "$parts"]}]}, {"parts": 0}),
-    "a number": ({"name": {"$toInt": "$name"}}, {"name": "seven"}),
-    "a nested path": ({"address": {"zip": 1}}, {"address": "nowhere"}),
-    "a nested division": ({"to": {"share": {"$divide": ["$cents", "$parts"]}}, "_id": 0}, {"parts": 0}),
-    "a place": ({"lines.$": 1}, {"lines": 5}),
-    "names": (["cents", "name"], {"lines": 5}),
-}
-shown = pytest.mark.parametrize(("projection", "broken"), SHOWN.values(), ids=SHOWN)
-# The second creates nothing: an upsert that matches nothing fails.
-UPDATES: dict[str, dict[str, Any]] = {"add": ADD, "add to each line": {"$inc": {"lines.$[].n": 1, "n": 1}}}
-
-
-@shown
-@pytest.mark.parametrize("upsert", [False, True])
-@pytest.mark.parametrize("when", [ReturnDocument.BEFORE, AFTER])
-@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
-def test_redelivery_settles_if_projection_fails(
-    collection: Documents,
-    make_store: MakeStore,
-    projection: Any,
-    broken: Any,
-    upsert: bool,
-    when: bool,
-    update: Any,
-) -> None:
-    put(collection, {**GOOD})
-    store = make_store(SeenIds())
-
-    def deliver(message: Message, **more: Any) -> Any:
-        native = {"projection": projection, "upsert": upsert, "return_document": when}
-        return done(store.find_one_and_update(message, {**HERE, **more}, update, **native))[0]
-
-    is_refused = "lines.$" in projection and when is AFTER
-    if is_refused:
-        with pytest.raises(OperationFailure):  # as natively
-            deliver(M1)
-        done(store.record(M1, HERE))
-    else:
-        assert deliver(M1)[0] is Applied
-    for fields in ({"same": 1}, broken):
-        collection.update_one(HERE, {"$set": fields})
-        assert deliver(M1)[0] is Duplicate
-        assert deliver(M1, n=5)[0] is Duplicate
-        if not upsert and not is_refused:
-            assert deliver(M2, n=5)[0] is Rejected
-
-
-@shown
-@pytest.mark.parametrize("upsert", [False, True])
-def test_new_write_is_applied_if_projection_fails(
-    collection: Documents, make_store: MakeStore, projection: Any, broken: Any, upsert: bool
-) -> None:
-    put(collection, {**GOOD, **broken})
-    store, native = make_store(SeenIds()), {"projection": projection, "upsert": upsert}
-    answers = [done(store.find_one_and_update(M1, HERE, ADD, **native))[0] for _ in range(3)]
-    assert [kind for kind, _ in answers] == [Applied, Duplicate, Duplicate]
-    assert n_of(collection) == 1
-
-
 DIVIDES = {"$expr": {"$gt": [{"$divide": ["$cents", "$parts"]}, 1]}}
 
 
-@pytest.mark.parametrize("projection", [None, {"share": {"$divide": ["$cents", "$parts"]}}])
-def test_redelivery_is_recognized_if_condition_now_fails(
-    collection: Documents, make_store: MakeStore, projection: Any
-) -> None:
-    put(collection, GOOD)
+def test_redelivery_is_recognized_if_condition_now_fails(collection: Documents, make_store: MakeStore) -> None:
+    put(collection, {"cents": 100, "parts": 4})
     store, query = make_store(SeenIds()), {**HERE, **DIVIDES}
-    assert done(store.find_one_and_update(M1, query, ADD, projection=projection))[0][0] is Applied
+    assert done(store.find_one_and_update(M1, query, ADD))[0][0] is Applied
     assert done(store.update_one(M2, query, ADD))[0][0] is Applied
     collection.update_one(HERE, {"$set": {"parts": 0}})
-    assert done(store.find_one_and_update(M1, query, ADD, projection=projection))[0][0] is Duplicate
+    assert done(store.find_one_and_update(M1, query, ADD))[0][0] is Duplicate
     assert done(store.update_one(M2, query, ADD))[0][0] is Duplicate
     with pytest.raises(OperationFailure):
         done(store.update_one(Message("m3"), query, ADD))
-
-
-def test_transaction_continues_if_projection_of_a_duplicate_fails(collection: Documents) -> None:
-    put(collection, {**GOOD, "parts": 0})
-    store = GuardedCollection(collection, SeenIds())
-    store.record(M1, HERE)
-    projection: Any = {"share": {"$divide": ["$cents", "$parts"]}}
-    with collection.database.client.start_session() as session, session.start_transaction():
-        outcome = store.find_one_and_update(M1, HERE, ADD, projection=projection, session=session)
-        assert (type(outcome), outcome.entity) == (Duplicate, None)
-        collection.update_one(HERE, {"$set": {"seen": True}}, session=session)
-    assert (collection.find_one(HERE) or {})["seen"]
 
 
 # --- DynamoDB -------------------------------------------------------------------------------------------------------------
@@ -357,9 +267,6 @@ ITEM_WRITES: dict[str, Callable[[Any, Message], Any]] = {
     "record": lambda store, m: store.record(m, Key=KEY),
     "fold": lambda store, m: store.fold([m], lambda _: {"Key": KEY, "UpdateExpression": "SET n = big"})[0],
     "delete": lambda store, m: store.delete_item(m, Key=KEY, ReturnValues="ALL_OLD"),
-    "transact": lambda store, m: transact_items(
-        m, [store.updating(Key=KEY, UpdateExpression="SET n = big"), store.putting(Item={"id": m.id})]
-    ),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onewrite import Message, Missing, Outcome, Rejected
-from onewrite.dynamodb import GuardedTable, Prepared, transact
+from onewrite.dynamodb import GuardedTable
 
 C1 = {"id": "c1"}
 
@@ -41,20 +41,6 @@ def transferred(accounts: GuardedTable) -> Callable[[Message], list[Outcome]]:
     def handle(message: Message) -> list[Outcome]:
         amount = message.body["amount"]
         return [add(message, "alice", -amount), add(message, "bob", amount)]
-
-    return handle
-
-
-def transacted(accounts: GuardedTable) -> Callable[[Message], Outcome]:
-    """Both entities change in one transaction, so nobody ever sees one half."""
-
-    def add(account: str, amount: int) -> Prepared:
-        values = {":n": amount}
-        return accounts.updating(Key={"id": account}, UpdateExpression="ADD balance :n", ExpressionAttributeValues=values)
-
-    def handle(message: Message) -> Outcome:
-        amount = message.body["amount"]
-        return transact(message, [add("alice", -amount), add("bob", amount)])
 
     return handle
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onewrite import Message, Missing, Outcome, Rejected
-from onewrite.mongodb import GuardedCollection, transact
+from onewrite.mongodb import GuardedCollection
 
 C1 = {"_id": "c1"}
 
@@ -38,17 +38,6 @@ def transferred(accounts: GuardedCollection) -> Callable[[Message], list[Outcome
     def handle(message: Message) -> list[Outcome]:
         amount = message.body["amount"]
         return [add(message, "alice", -amount), add(message, "bob", amount)]
-
-    return handle
-
-
-def transacted(accounts: GuardedCollection) -> Callable[[Message], Outcome]:
-    """Both accounts are opened in one transaction, so nobody ever sees one half."""
-
-    def handle(message: Message) -> Outcome:
-        amount = message.body["amount"]
-        opened = {"alice": -amount, "bob": amount}
-        return transact(message, [accounts.inserting({"_id": name, "balance": n}) for name, n in opened.items()])
 
     return handle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from onewrite import Message, Missing, Outcome, Rejected
-from onewrite.mongodb import AsyncGuardedCollection, atransact
+from onewrite.mongodb import AsyncGuardedCollection
 
 C1 = {"_id": "c1"}
 
@@ -28,17 +28,6 @@ def transferred(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitab
     async def handle(message: Message) -> list[Outcome]:
         amount = message.body["amount"]
         return [await add(message, "alice", -amount), await add(message, "bob", amount)]
-
-    return handle
-
-
-def transacted(accounts: AsyncGuardedCollection) -> Callable[[Message], Awaitable[Outcome]]:
-    """Both accounts are opened in one transaction, so nobody ever sees one half."""
-
-    async def handle(message: Message) -> Outcome:
-        amount = message.body["amount"]
-        opened = {"alice": -amount, "bob": amount}
-        return await atransact(message, [accounts.inserting({"_id": name, "balance": n}) for name, n in opened.items()])
 
     return handle
 

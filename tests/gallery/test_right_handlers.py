@@ -45,8 +45,6 @@ WORKS = {
     "mark in any order": Work("replaced", HighWaterMark()),
     "several entities": Work("transferred", SeenIds(), ONE),
     "several entities, two messages": Work("transferred", SeenIds(), only="table", is_slow=True),
-    "a transaction": Work("transacted", SeenIds(), ONE, is_slow=True),
-    "transactions of two messages": Work("transacted", SeenIds(), only="table", is_slow=True),
     "refusals": Work("refused_for_good", SeenIds(), (deposit(1), WITHDRAWAL)),
     "deletion": Work("closed", SeenIds(), (deposit(1), CLOSE), accept=("cancelled",)),
     "creation": Work("opened", SeenIds()),

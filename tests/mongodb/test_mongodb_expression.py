@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, InvalidUpdate, Message, MessageIds, SeenIds
+from onewrite import HighWaterMark, InvalidUpdate, MessageIds
 from onewrite.mongodb.expression import (
     check_document,
     check_filter,
@@ -17,7 +17,6 @@ from onewrite.mongodb.expression import (
     check_update,
     has_conditions,
     read_entity_key,
-    widen_projection,
 )
 
 TOUCHED = r"touches '.*': names that begin with ow_ are reserved"
@@ -199,18 +198,3 @@ def test_projection_of_a_computed_ledger_slice_is_refused() -> None:
     check_projection(TERMS, {"lines": {"$slice": ["$all", 2]}})
     with pytest.raises(InvalidUpdate, match=TOUCHED):
         check_projection(TERMS, {"lines": {"$slice": ["$ow_@", 2]}})
-
-
-@pytest.mark.parametrize(
-    ("ledger", "group"), [(SeenIds(), "ow_r"), (HighWaterMark(), "ow_@"), (SeenIds(also=InSequence()), "ow_@")]
-)
-@pytest.mark.parametrize(
-    ("projection", "names_what_it_shows"), [({"_id": 0, "n": 1}, True), ({"_id": 1}, True), ({"_id": 1, "n": 0}, False)]
-)
-def test_lookup_reads_the_ledger_with_any_projection(
-    ledger: Any, group: str, projection: dict[str, int], names_what_it_shows: bool
-) -> None:
-    look = widen_projection(projection, ledger.entry(Message("m1", source="s", sequence=1), 1_790_000_000.0)) or {}
-    assert look.items() >= projection.items()
-    for name in ("ow_l", "ow_steps", "ow_tombstone", group):
-        assert look.get(name) == (1 if names_what_it_shows else None)

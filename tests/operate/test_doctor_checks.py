@@ -61,7 +61,7 @@ def sample(*entities: EntityImage, **expires: float) -> EntitySample:
     return EntitySample(entities, NOW, {f'{{"id": "{name}"}}': moment for name, moment in expires.items()})
 
 
-def module(ledger: Ledger | None, place: str = "the table orders", **more: Any) -> Module:
+def module(ledger: Ledger, place: str = "the table orders", **more: Any) -> Module:
     return Module("shop.handlers", (ModuleStore(place, ledger, **more),))
 
 
@@ -102,7 +102,6 @@ HOUR_LESS = 1 / 24
         # What is too short for the queue alone is too short, whatever its dead letters are.
         ("ledger-retention", WITH_DEAD, DENIED, days(3), "error"),
         ("ledger-retention", WITH_DEAD, DENIED, days(4), "not checked"),
-        ("ledger-retention", QUEUE, None, None, "not checked"),
         # The order of a standard queue.
         ("order", QUEUE, None, HighWaterMark(), "error"),
         ("order", QUEUE, None, InSequence(), "passed"),
@@ -111,7 +110,7 @@ HOUR_LESS = 1 / 24
         ("order", replace(QUEUE, fifo=True), None, HighWaterMark(), "passed"),
     ],
 )
-def test_ledger_must_match_its_queue(code: str, queue: Any, dead: Any, ledger: Ledger | None, expected: str) -> None:
+def test_ledger_must_match_its_queue(code: str, queue: Any, dead: Any, ledger: Ledger, expected: str) -> None:
     assert state(code, Facts(queue=queue, dead_letters=dead, module=module(ledger))) == expected
 
 
@@ -171,7 +170,7 @@ def test_sample_labels_name_ledgers_without_a_module() -> None:
     marks = entity(ow_l="ow1 marks", **moved)
     found = checked("order", Facts(queue=QUEUE, sample=sample(marks, bare(**moved))))
     assert [finding.what.partition(" of ")[0] for finding in found.findings] == ["HighWaterMark or InSequence"]
-    without_ledger = Facts(queue=QUEUE, module=module(None), sample=sample(marks))
+    without_ledger = Facts(queue=QUEUE, module=Module("shop.handlers", ()), sample=sample(marks))
     assert state("order", without_ledger) == "error"
     only_moved = Facts(queue=QUEUE, sample=sample(bare(**moved)))
     assert state("order", only_moved) == "not checked"

@@ -279,7 +279,7 @@ def module_of(**values: Any) -> ModuleType:
     return found
 
 
-def table_store(name: str, ledger: Any = None, **more: Any) -> GuardedTable:
+def table_store(name: str, ledger: Any, **more: Any) -> GuardedTable:
     return GuardedTable(boto3.resource("dynamodb").Table(name), ledger, **more)
 
 
@@ -290,12 +290,12 @@ def test_module_stores_are_found_with_their_ledgers() -> None:
     tombstones = Tombstones(timedelta(days=1))
     documents = GuardedCollection(StandInClient().shop.stock, HighWaterMark())
     first = table_store("orders", SeenIds(), tombstones=tombstones)
-    found = read_module("shop", module_of(a=first, again=first, b=documents, d=table_store(ARN), e=7))
+    found = read_module("shop", module_of(a=first, again=first, b=documents, d=table_store(ARN, SeenIds()), e=7))
     assert found.name == "shop"
     assert found.stores == (
         ModuleStore("the table orders", SeenIds(), tombstones),
         ModuleStore("the collection stock", HighWaterMark()),
-        ModuleStore("the table plain", None),
+        ModuleStore("the table plain", SeenIds()),
     )
     assert read_module("shop:a", first).stores == found.stores[:1]
 

@@ -53,7 +53,7 @@ def after(chance: Random, before: Ledger) -> Ledger | None:
         lambda: SeenIds(timedelta(days=chance.choice((1, 3, 14))), name=name, also=before),
         lambda: SeenIds(None, name=name, readable=chance.random() < 0.5, also=before),
         lambda: HighWaterMark(name=name, also=before),
-        lambda: InSequence(chance.choice((1, 5)), name=name, also=before),
+        lambda: InSequence(chance.choice((1, 5)), name=name),
         lambda: MessageIds(chance.choice(SETS), also=before),
     ]
     try:

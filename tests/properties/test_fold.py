@@ -50,9 +50,6 @@ LEDGERS: dict[str, Ledger] = {
     "sequence": InSequence(),
     "seen after marks": SeenIds(also=HighWaterMark()),
     "marks after seen": HighWaterMark(also=SeenIds()),
-    "sequence after marks": InSequence(also=HighWaterMark()),
-    "sequence after ids": InSequence(also=(HighWaterMark(), SeenIds())),
-    "sequence from 2 after ids": InSequence(first=2, also=SeenIds()),
 }
 # Numbers of two sources, a second id of one number, and an id that is another message for another source.
 NAMES = [*((f"{source}{n}", source, n) for source in "st" for n in (1, 2, 3, 4)), ("s2x", "s", 2), ("s1", "u", 1)]

@@ -126,8 +126,3 @@ def tombstone(entity: Mapping[str, Any]) -> dict[str, Any] | None:
     if (label := entity.get("ow_tombstone")) is None:
         return None
     return {**label, "expires": entity.get(label["ttl"])}
-
-
-def inbox_key(consumer: str, message: MessageName) -> str:
-    key = join_texts(consumer, message.source, *message.parts, message.id)
-    return key if len(key.encode()) <= 1024 else "#" + blake(key, 32).hex()

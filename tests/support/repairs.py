@@ -49,7 +49,7 @@ class TablePlace(_Place):
         self.client, self.name, self.options = client, name, ("--table", name)
         monkeypatch.setattr("onewrite.operate.stores.make_client", lambda *_: client)
 
-    def store(self, ledger: Ledger | None, **more: Any) -> GuardedTable:
+    def store(self, ledger: Ledger, **more: Any) -> GuardedTable:
         return GuardedTable(self.client, ledger, table_name=self.name, **more)
 
     def write(self, store: Any, message: Message, entity: str = "e", **more: Any) -> Any:
@@ -85,7 +85,7 @@ class CollectionPlace(_Place):
         self.collection = collection
         monkeypatch.setattr("onewrite.operate.stores.open_collection", lambda _: collection)
 
-    def store(self, ledger: Ledger | None, **more: Any) -> GuardedCollection:
+    def store(self, ledger: Ledger, **more: Any) -> GuardedCollection:
         return GuardedCollection(self.collection, ledger, **more)
 
     def write(self, store: Any, message: Message, entity: str = "e", **more: Any) -> Any:

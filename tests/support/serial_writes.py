@@ -70,7 +70,7 @@ def add(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Entity
     entry = rules.ledger.entry(message, NOW)
     refusal = entry.judge(message, entity.look, is_gone=entity.is_gone)
     if refusal is not None:
-        return refusal, gaining(entity, entry.passing) if moves(entry, message, entity) else entity
+        return refusal, entity
     if rules.limit is not None and entity.n + amount(message) > rules.limit:
         return Rejected(message), gaining(entity, entry) if entry.own.requires_predecessor else entity
     changed_entity = gaining(entity, entry)
@@ -87,13 +87,6 @@ def delete(rules: Rules, entity: Entity, message: Message) -> tuple[Outcome, Ent
     if rules.begun_messages:
         return Busy(message, NOW), entity
     return Applied(message), gaining(entity, entry)._replace(is_gone=True)
-
-
-def moves(entry: Entry, message: Message, entity: Entity) -> bool:
-    """Does a mark that counts move over the message, which a ledger in also= holds?"""
-    is_held = any(change.judge(message, entity.look, None) is not None for change in entry.also)
-    is_next = entry.own.judge(message, entity.look, None) is None
-    return entry.own.requires_predecessor and is_held and is_next and not entity.is_gone
 
 
 def gaining(entity: Entity, entry: Entry) -> Entity:

@@ -21,7 +21,6 @@ from onewrite import (
     Duplicate,
     Gone,
     HighWaterMark,
-    Inbox,
     InSequence,
     Message,
     MessageIds,
@@ -33,8 +32,6 @@ from onewrite import (
     Superseded,
     Tombstones,
     Uncertain,
-    dynamodb,
-    mongodb,
     sortable,
 )
 from onewrite.aws_lambda import Report, kafka_handler, kinesis_handler, sns_handler, sqs_handler
@@ -118,7 +115,7 @@ def the_ledgers_are_ledgers() -> tuple[Ledger, ...]:
         SeenIds(timedelta(days=1), also=SeenIds()),
         SeenIds(also=(SeenIds(timedelta(days=1), also=HighWaterMark()), InSequence())),
         HighWaterMark(name="marks", also=HighWaterMark()),
-        InSequence(first=0, name="marks", also=(SeenIds(), HighWaterMark())),
+        InSequence(first=0, name="marks"),
     )
 
 
@@ -165,20 +162,6 @@ def a_native_call_is_checked_as_boto3_stubs_would(orders: GuardedTable, message:
     orders.update_item(message, **of_any_type)
 
 
-def several_items_are_one_write(orders: GuardedTable, message: Message, table: Any, inbox: Inbox) -> None:
-    paid = orders.updating(Key={"id": 1}, UpdateExpression="REMOVE a", emit=[])
-    assert_type(paid, dynamodb.Prepared)
-    writes = [
-        paid,
-        orders.putting(Item={"id": 2}),
-        orders.recording(Key={"id": 3}),
-        GuardedTable(table, None).putting(Item={}),
-    ]
-    assert_type(dynamodb.transact(message, writes, inbox=inbox, deadline=timedelta(seconds=5)), Outcome)
-    orders.updating(Key={"id": 1}, UpdateExpression="REMOVE a", ReturnValues="ALL_NEW")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    orders.putting(Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-
-
 def several_messages_are_one_write(orders: GuardedTable, messages: list[Message]) -> None:
     def added(fresh: list[Message]) -> dict[str, Any]:
         return {"Key": {"id": 1}, "UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": len(fresh)}}
@@ -212,20 +195,6 @@ async def several_messages_are_one_write_of_an_async_store(orders: AsyncGuardedT
     assert_type(await orders.fold(messages, lambda _: {"Key": {"id": 1}}), list[Outcome])
 
 
-async def several_documents_are_one_write(orders: AsyncGuardedCollection, message: Message, collection: Any) -> None:
-    paid = orders.updating({"_id": 1}, {"$unset": {"a": ""}}, comment="c")
-    assert_type(paid, mongodb.Prepared)
-    writes = [
-        paid,
-        orders.inserting({"_id": 2}),
-        orders.recording({"_id": 3}),
-        AsyncGuardedCollection(collection, None).inserting({}),
-    ]
-    assert_type(await mongodb.atransact(message, writes), Outcome)
-    orders.updating({"_id": 1}, {"$unset": {"a": ""}}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    Inbox(collection, "billing")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-
-
 def a_client_needs_the_tables_name(resource: DynamoDBServiceResource, client: DynamoDBClient, aio: AsyncClient) -> None:
     GuardedTable(resource.Table("orders"), SeenIds())
     GuardedTable(client, SeenIds(), table_name="orders")
@@ -242,7 +211,7 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.update_one(message, {"_id": 1}, [{"$set": {"n": 1}}]), Outcome)
     assert_type(stock.find_one_and_update(message, {"_id": 1}, {"$inc": {"n": 1}}), Outcome)
     assert_type(stock.delete_one(message, {"_id": 1}), Outcome)
-    assert_type(stock.find_one_and_delete(message, {"_id": 1}, projection={"n": 1}), Outcome)
+    assert_type(stock.find_one_and_delete(message, {"_id": 1}), Outcome)
     assert_type(stock.insert_one(message, {"_id": 1}), Outcome)
     assert_type(stock.record(message, {"_id": 1}), Outcome)
     assert_type(stock.seen(message, {"_id": 1}), Outcome)

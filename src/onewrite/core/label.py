@@ -158,20 +158,30 @@ def is_label(text: object) -> bool:
     return isinstance(text, str) and text.startswith(f"{FORMAT} ")
 
 
-def describe_mismatch(label: Label, text: object) -> str:
-    """Return the error's text for an entity whose label isn't the ledger's, with the remedy if the other layout is known."""
+def describe_mismatch(label: Label, text: object, *, has_also: bool = True) -> str:
+    """Return the error's text for an entity whose label isn't the ledger's, with the remedy if the other layout is known.
+
+    Pass `has_also=False` for an `InSequence`, to which the way from another ledger leads over `HighWaterMark`.
+    """
     attribute = label.slot.group
     if not is_label(text) or str(text).startswith(MOVED_LABEL):
-        return describe_unread_label(attribute, text)
+        return describe_unread_label(attribute, text, has_also=has_also)
     layout = str(text).removeprefix(f"{FORMAT} ")
     constructor = _write_constructor(layout, attribute)
     if constructor is None:
         return describe_unknown_layout(attribute, layout)
+    if has_also:
+        remedy = f"pass the old one as also={constructor} until no entity with the old layout can receive a message"
+    else:
+        name = read_ledger_name(attribute)
+        marks = f"HighWaterMark({f'name={name!r}, ' if name else ''}also={constructor})"
+        remedy = (
+            f"use {marks} until every source has a mark and no older message can be redelivered, and InSequence after that"
+        )
     return (
         f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, but the store uses {label.layout.removeprefix(f'{FORMAT} ')!r}. "
-        "Nothing was written, because the store can't tell which messages the entity has already seen. If you changed the ledger, pass the old one as "
-        f"also={constructor} until no entity with the old layout can receive a message. If two services write to this entity, give each "
-        "ledger its own name=."
+        f"Nothing was written, because the store can't tell which messages the entity has already seen. If you changed the ledger, {remedy}. "
+        "If two services write to this entity, give each ledger its own name=."
     )
 
 
@@ -183,7 +193,7 @@ def describe_unknown_layout(attribute: str, layout: str) -> str:
     )
 
 
-def describe_unread_label(attribute: str, text: object) -> str:
+def describe_unread_label(attribute: str, text: object, *, has_also: bool = True) -> str:
     """Return the error's text for a label that doesn't name the layout of a ledger."""
     if is_other_version(text):
         return describe_other_version(attribute, text)
@@ -194,7 +204,7 @@ def describe_unread_label(attribute: str, text: object) -> str:
         )
     return (
         f"Ledger mismatch: the ledger of this entity has moved from {attribute!r} to {str(text).removeprefix(MOVED_LABEL)!r}, which this store "
-        "doesn't read. Nothing was written. Deploy the new ledger to every writer, or pass it as also=."
+        f"doesn't read. Nothing was written. Deploy the new ledger to every writer{', or pass it as also=' if has_also else ''}."
     )
 
 

@@ -147,7 +147,6 @@ class GuardedCall:
         """Record the call's result, and return it. Remove the calls that it settles from the lists of the function calls."""
         is_settled = getattr(result, "settled", False) is True  # the usual case
         answers = cast("list[Answer]", result if isinstance(result, list) else [result])
-        # A result without `settled`, such as a prepared write, has nothing to settle.
         unsettled = () if is_settled else [answer for answer in answers if not getattr(answer, "settled", True)]
         if unsettled:
             self.answers, self.messages, self.line = unsettled, [answer.message for answer in unsettled], _find_caller_line()

@@ -1,8 +1,8 @@
 """A guarded write, on any engine: the caller's own call with parts in addition to it. Pure.
 
 The parts are the ledger, a step, the outbox, the token of the call, and the tombstone of a delete. An update, a record, a creation, a
-delete, a fold, the begin and the finish of a step, and a participant of a transaction are writes with different parts. An engine's
-`dialect.py` has the conditions and changes of each part. `judging.py` turns a refusal into an outcome.
+delete, a fold, and the begin and the finish of a step are writes with different parts. An engine's `dialect.py` has the conditions and
+changes of each part. `judging.py` turns a refusal into an outcome.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ that store the token of their attempt in the entity, so the flow can recognize i
 - `update_item` with `:ow_step`, the begin of a step, whose fence is the name of the call;
 - `put_item`, which a guarded table sends only to create an item, with the token in it.
 
-A takeover and a release of a step, the second request of a delete, a relay's requests, and transactions don't have a token. The boto3
+A takeover and a release of a step, the second request of a delete, and a relay's requests don't have a token. The boto3
 client sends them.
 """
 

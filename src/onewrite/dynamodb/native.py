@@ -43,21 +43,14 @@ class _EveryCondition(TypedDict, total=False):
     ExpressionAttributeValues: Mapping[str, Any]
 
 
-class RecordingArguments(_EveryCondition, total=False):
-    """The arguments of `recording`. With onewrite's own `missing_ok`, a missing entity settles the message."""
-
-    missing_ok: bool
-    Key: Required[Mapping[str, Any]]
-
-
 class _EveryWrite(_EveryRequest, _EveryCondition, total=False):
-    """The arguments of every write outside of a transaction."""
+    """The arguments of every write."""
 
     ReturnItemCollectionMetrics: Literal["SIZE", "NONE"]
 
 
 class RecordArguments(_EveryWrite, total=False):
-    """The arguments of `record`."""
+    """The arguments of `record`. With onewrite's own `missing_ok`, a missing entity settles the message."""
 
     missing_ok: bool
     Key: Required[Mapping[str, Any]]
@@ -70,8 +63,11 @@ class UpdateItemArguments(RecordArguments, total=False):
     UpdateExpression: str
 
 
-class BeginArguments(RecordingArguments, _EveryRequest, total=False):
+class BeginArguments(_EveryCondition, _EveryRequest, total=False):
     """The arguments of `begin` and `perform` in addition to the step's arguments. The condition is the caller's, on the entity."""
+
+    missing_ok: bool
+    Key: Required[Mapping[str, Any]]
 
 
 class PutItemArguments(_EveryWrite, total=False):

@@ -60,7 +60,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
         upsert = bool(options.pop("upsert", False))
     if options:
         if "projection" in options:
-            raise InvalidUpdate("A guarded write takes no projection. Omit it: the outcome has the whole entity.")
+            raise InvalidUpdate("A guarded write doesn't take a projection. Omit it: the outcome contains the whole entity.")
         check_collation(options.get("collation"), write.key, text=has_text_marks(entry))
         if "CURRENT" in (options.get("let") or ()):
             raise InvalidUpdate(

@@ -13,15 +13,10 @@ Hint: TypeAlias = str | Sequence[str | tuple[str, int | str | Mapping[str, Any]]
 Sort: TypeAlias = Hint
 
 
-class _EveryOperation(TypedDict, total=False):
-    """The arguments of every call, including a call in a transaction."""
+class _EveryCall(TypedDict, total=False):
+    """The arguments of every call."""
 
     comment: Any
-
-
-class _EveryCall(_EveryOperation, total=False):
-    """The arguments of every call outside of `transact`."""
-
     session: ClientSession | AsyncClientSession | None
 
 

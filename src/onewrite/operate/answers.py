@@ -13,7 +13,7 @@ from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIds,
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.core.step import make_step_error
 from onewrite.core.write import NO_STEP, Image, Write
-from onewrite.errors import ConfigurationError, InvalidMessage, LedgerMismatch
+from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.message import Message
 from onewrite.operate.image import (
     EntityImage,
@@ -106,11 +106,8 @@ def _predict_answers(
         code = "" if ledger.is_new and inquiry.in_sequence is None else _format_code(choice)
         answer = judge(image, choice, inquiry.message, inquiry.now)._replace(ledger=code)
         yield answer
-        for also in sets:
-            try:
-                with_set = replace(cast("Any", choice), also=(*cast("tuple[Ledger, ...]", choice.also), also))
-            except ConfigurationError:  # no store can have these ledgers
-                continue
+        for also in () if isinstance(choice, InSequence) else sets:  # an InSequence store has no also=
+            with_set = replace(cast("Any", choice), also=(*cast("tuple[Ledger, ...]", choice.also), also))
             second = judge(image, with_set, inquiry.message, inquiry.now)
             if second.outcome != answer.outcome:
                 start = "a new ledger ("
@@ -128,8 +125,8 @@ def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_
         earlier.extend(origin.ledgers or (SeenIds(name=read_ledger_name(origin.attribute)),))
     also, name = tuple(earlier), read_ledger_name(own.attribute)
     if in_sequence is not None:
-        other_ledgers = (own, *also) if own.layout != HighWaterMark().layout else also
-        return [InSequence(in_sequence, name=name, also=(*other_ledgers, HighWaterMark(name=name)))]
+        # An InSequence store has no also=: it refuses an entity with another ledger.
+        return [InSequence(in_sequence, name=name)]
     match own:
         case MessageIds():
             return [MessageIds(own.attribute, also=also)]
@@ -137,10 +134,7 @@ def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_
             return [SeenIds(own.retention, name=name, readable=own.readable, also=also)]
         case _:  # both kinds keep marks, and the operator didn't say which this is
             marks = HighWaterMark(name=name, also=also)
-            try:
-                return [marks, InSequence(name=name, also=also)]
-            except ConfigurationError:  # no store can have these ledgers
-                return [marks]
+            return [marks] if also else [marks, InSequence(name=name)]
 
 
 def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> Prediction:

@@ -228,7 +228,7 @@ class Entry(NamedTuple):
         for label in self.terms.labels:
             text = lookup(label.slot)
             if text is not ABSENT and text not in label.accepts:
-                raise LedgerMismatch(describe_mismatch(label, text))
+                raise LedgerMismatch(describe_mismatch(label, text, has_also=not self.own.requires_predecessor))
         refusals: list[LedgerRefusal] = [Gone(message)] if is_gone else []
         for change in self.changes:
             refusal = change.judge(message, lookup, entity)

@@ -78,12 +78,11 @@ class Life(NamedTuple):
 
 def list_guards(facts: Facts) -> Iterator[Guard]:
     """Yield the ledgers of the module's stores. If there are none, yield the ledgers of the sample's labels."""
-    ledgers = [(store.place, store.ledger) for store in facts.stores if store.ledger is not None]
-    if ledgers:
-        yield from [Guard(ledger, place, type(ledger).__name__, "the module") for place, ledger in ledgers]
+    if facts.stores:
+        yield from [Guard(store.ledger, store.place, type(store.ledger).__name__, "the module") for store in facts.stores]
         return
     if facts.module is not None and facts.sample is None:
-        raise NotCheckedError(f"{facts.module.name} has no store with a ledger. Name one, for example shop.stores:orders.")
+        raise NotCheckedError(f"{facts.module.name} has no store. Name one, for example shop.stores:orders.")
     sample = require(facts.sample, "a MODULE, --table or --collection")
     labels = [label for entity in sample.entities for label in _list_labels(entity) if label.moved_to is None]
     if not labels:
@@ -341,7 +340,7 @@ def check_indexes(facts: Facts) -> Findings:
         return "The table has no secondary index."
     sample = require(facts.sample, _STORE_OPTIONS)
     guarded_entities = [entity for entity in sample.entities if _list_labels(entity)]
-    if not guarded_entities and all(store.ledger is None for store in _find_local_stores(facts)):
+    if not guarded_entities and not _find_local_stores(facts):
         raise NotCheckedError("No sampled entity has a ledger, so it is unknown whether indexes copy ledgers.")
     for index in table.indexes:
         if not guarded_entities and index.included is None:

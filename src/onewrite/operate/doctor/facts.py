@@ -91,7 +91,7 @@ class ModuleStore:
     """A guarded store of the module. `place` names it, for example "the table orders"."""
 
     place: str
-    ledger: Ledger | None
+    ledger: Ledger
     tombstones: Tombstones | None = None
     outbox: Outbox | None = None
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.batch.handler import find_handler
 from onewrite.core.flow import Flow, FlowStep, drive, make_executor
-from onewrite.core.ledgers import NO_LEDGER
 from onewrite.errors import ConfigurationError
 from onewrite.operate.doctor.facts import Module, ModuleStore, Unread
 from onewrite.operate.report import format_error, read_aws_error
@@ -111,10 +110,9 @@ def _is_store(value: object) -> bool:
 def _read_store(store: Any) -> ModuleStore:
     # A store keeps these to itself, because only the doctor needs them.
     flows = attrgetter("_flows")(store)
-    ledger = None if flows.ledger is NO_LEDGER else flows.ledger
     outbox = getattr(getattr(store, "_outboxes", None), "outbox", None)
     if type(flows).__module__.startswith("onewrite.dynamodb"):
         place = f"the table {str(flows.full_name).rpartition('/')[2]}"  # can be an ARN
     else:
         place = f"the collection {flows.target.name}"
-    return ModuleStore(place, ledger, flows.tombstones, outbox)
+    return ModuleStore(place, flows.ledger, flows.tombstones, outbox)
