@@ -68,7 +68,7 @@ def test_wrong_environment_variable_is_named(monkeypatch: pytest.MonkeyPatch, ca
 
 def _keep_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the command neither catch this process's signals nor end it."""
-    monkeypatch.setattr("onewrite.operate.signal.signal", lambda *_: None)
+    monkeypatch.setattr("onewrite.operate.handle_stop_signals", lambda _: lambda: None)
     monkeypatch.setattr("onewrite.operate.end_at_last", lambda _: None)
 
 

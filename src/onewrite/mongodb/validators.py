@@ -8,8 +8,6 @@ from typing import Any, cast
 from onewrite.core.label import is_ours
 from onewrite.errors import ConfigurationError
 
-REMEDY = 'Add "patternProperties": {"^ow_": {}} to its $jsonSchema, with the command collMod.'
-
 _FAILED_VALIDATION = 121  # MongoDB's code
 
 
@@ -24,7 +22,8 @@ def check_refusal(error: Exception) -> None:
     names = sorted({*filter(is_ours, _list_unwanted_names(details.get("errInfo")))})
     if names:
         raise ConfigurationError(
-            f"The collection's validator refuses {', '.join(names)}, which a guarded write adds to a document. Nothing was written. {REMEDY}"
+            f"The collection's validator refuses {', '.join(names)}, which a guarded write adds to a document. Nothing was written. "
+            'Add "patternProperties": {"^ow_": {}} to its $jsonSchema, with the command collMod.'
         ) from error
 
 

@@ -11,14 +11,14 @@ The command needs packages that the library doesn't.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
 from onewrite.core.extras import find_package
-from onewrite.operate.exits import EXTRAS, Exit, end_at_last
+from onewrite.core.forking import handle_stop_signals, undo_in_children
+from onewrite.operate.exits import EXTRAS, Exit, end_at_last, interrupt_process
 
 _REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 
@@ -26,20 +26,18 @@ _REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. docs/cli.md lists the codes.
 
-    Without `argv`, the command owns the process, and SIGTERM ends it as Ctrl-C does. A program that passes its own `argv` keeps
-    its signal handlers, except while a worker or a relay runs in the main thread.
+    Without `argv`, the command owns the process: SIGTERM or Ctrl-C ends it at once, except while a worker, a relay, or a write
+    is in progress. A program that passes its own `argv` keeps its signal handlers at all other times.
     """
     if argv is not None:
         return _run(argv, owns_process=False)
     code: int = Exit.FAILED
     try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        _make_usable()
-        code = _run(sys.argv[1:], owns_process=True)
-    except KeyboardInterrupt:  # a signal during startup
-        sys.stderr.write("onewrite: Interrupted by a signal. Nothing was done.\n")
-        code = Exit.INTERRUPTED
+        with undo_in_children(handle_stop_signals(interrupt_process)):
+            _make_usable()
+            code = _run(sys.argv[1:], owns_process=True)
     finally:
+        handle_stop_signals(lambda *_: os._exit(code))  # the command is done, and a signal no longer changes its result
         end_at_last(code)
     return code
 

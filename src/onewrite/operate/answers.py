@@ -117,7 +117,7 @@ def _predict_answers(
 
 
 def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None) -> list[Ledger]:
-    """Return the ledgers that a store could have here: the label's ledger, with all earlier ones in its also=."""
+    """Return the ledgers that a store could have here: the label's ledger, with all earlier ones in its also= if it has one."""
     own = choose_ledger(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in find_predecessors(ledgers, ledger.attribute):
@@ -133,8 +133,7 @@ def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_
         case SeenIds():
             return [SeenIds(own.retention, name=name, readable=own.readable, also=also)]
         case _:  # both kinds keep marks, and the operator didn't say which this is
-            marks = HighWaterMark(name=name, also=also)
-            return [marks] if also else [marks, InSequence(name=name)]
+            return [HighWaterMark(name=name, also=also), InSequence(name=name)]
 
 
 def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> Prediction:

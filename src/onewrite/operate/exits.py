@@ -1,11 +1,18 @@
-"""The exit codes, and the packages of the command: what it needs before its slow imports."""
+"""The exit codes, and the ends of the process: what the command needs before its slow imports."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
+from functools import partial
+from queue import SimpleQueue
+from typing import NoReturn
 
 logger = logging.getLogger("onewrite")
 
@@ -14,6 +21,7 @@ logger = logging.getLogger("onewrite")
 EXTRAS = frozenset({"boto3", "botocore", "bson", "pymongo", "rich", "typer"})
 _LAST_WORDS = 1.0  # seconds after the drain, for an orderly exit to report what hasn't ended
 _LAST_SECONDS = 10.0  # for flushing logs and metrics at exit
+INTERRUPTED_TEXT = "Interrupted by a signal."
 
 
 class Exit(IntEnum):
@@ -28,6 +36,18 @@ class Exit(IntEnum):
     INTERRUPTED = 130  # a signal ended the verb early; shells use this code
 
 
+def interrupt_process(*_: object) -> NoReturn:
+    """End the process at once, with one line, as a signal handler.
+
+    A KeyboardInterrupt would be safe only where nothing swallows it. Python drops it if the signal arrives in a callback of the
+    garbage collector, such as those of each import.
+    """
+    with suppress(Exception):  # stderr can be closed, or in the middle of another line
+        sys.stderr.write(f"onewrite: {INTERRUPTED_TEXT}\n")
+        sys.stderr.flush()
+    os._exit(Exit.INTERRUPTED)
+
+
 def end_at_last(code: int, seconds: float = _LAST_SECONDS) -> None:
     """End the process after a while, in case a thread of the user's code keeps it alive."""
     timer = threading.Timer(seconds, os._exit, (code,))
@@ -35,16 +55,23 @@ def end_at_last(code: int, seconds: float = _LAST_SECONDS) -> None:
     timer.start()
 
 
-def end_within(seconds: float) -> None:
-    """End the process after a drain, even if a table or a broker hangs."""
+def make_deadline(seconds: float) -> Callable[[], None]:
+    """Return a function that begins a drain: the process ends after it, even if a table or a broker hangs.
 
-    def say() -> None:
+    A signal handler can call it. It must not start a thread, because the interrupted code might be starting one, so the thread
+    already waits.
+    """
+    begun: SimpleQueue[None] = SimpleQueue()
+
+    def wait() -> None:
+        begun.get()
+        time.sleep(seconds + _LAST_WORDS)
         end_at_last(Exit.INTERRUPTED, _LAST_WORDS)  # the hanging code can hold a log's lock
         logger.error("Not everything has ended within %g seconds of the signal", seconds)
+        os._exit(Exit.INTERRUPTED)
 
-    timer = threading.Timer(seconds, say)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=wait, name="onewrite-drain", daemon=True).start()
+    return partial(begun.put, None)
 
 
 def leave(code: int) -> None:

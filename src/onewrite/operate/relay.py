@@ -20,7 +20,7 @@ from onewrite.core.event import Outbox
 from onewrite.core.forking import on_signals
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
-from onewrite.operate.exits import Exit, end_within
+from onewrite.operate.exits import Exit, interrupt_process, make_deadline
 from onewrite.operate.modules import RELAY, find
 from onewrite.operate.options import (
     AsJson,
@@ -42,8 +42,9 @@ from onewrite.operate.report import (
     escape,
     format_age,
     format_count,
-    keep_log,
     log_to_stderr,
+    own_log,
+    raise_interrupt,
     record,
     record_unknown_result,
     run_verb,
@@ -163,9 +164,9 @@ def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_
 
     def run_act() -> int:
         level = Level.INFO if acts else log_level  # an operator's action is logged whatever --log-level is
-        if owns_process:
-            keep_log(log_format, level)
         relay = _choose_relay(name, given, options, publishes=not acts)
+        if owns_process:
+            own_log(log_format, level)
         log_to_stderr(log_format, level)  # for other loggers, unless the user's module has configured logging
         if options["stuck"]:
             return list_stuck(relay, timedelta(seconds=options["older_than"]), as_json=options["as_json"])
@@ -225,17 +226,18 @@ def _publish(relay: Relay, options: dict[str, Any], *, owns_process: bool) -> in
 
 
 def _make_stop(relay: Relay, drain_seconds: float, *, owns_process: bool) -> Callable[[], None]:
-    """Return a function that stops the relay within `drain_seconds`, and that interrupts it at the second call."""
+    """Return a signal handler that stops the relay within `drain_seconds`, and ends it at once at the second signal."""
     is_stopping = False
+    begin_drain = make_deadline(drain_seconds) if owns_process else None
 
     def stop() -> None:
         nonlocal is_stopping
         if is_stopping:
-            raise KeyboardInterrupt
+            interrupt_process() if owns_process else raise_interrupt()
         is_stopping = True
         relay.stop()
-        if owns_process:
-            end_within(drain_seconds)
+        if begin_drain is not None:
+            begin_drain()
 
     return stop
 

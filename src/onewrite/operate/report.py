@@ -17,10 +17,11 @@ from typing import Any, NoReturn, TextIO, cast
 
 import typer
 
+from onewrite.core.forking import on_signals
 from onewrite.core.log import log
 from onewrite.errors import OnewriteError
 from onewrite.message import printable
-from onewrite.operate.exits import Exit
+from onewrite.operate.exits import INTERRUPTED_TEXT, Exit
 
 _MAX_TEXT = 4096  # characters of a foreign string: an operator needs all of an id
 _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
@@ -110,7 +111,7 @@ def say(error: object, code: int) -> int:
 
 
 def say_interrupted() -> int:
-    return say("Interrupted by a signal.", Exit.INTERRUPTED)
+    return say(INTERRUPTED_TEXT, Exit.INTERRUPTED)
 
 
 def tell(lines: str | Iterable[str]) -> None:
@@ -167,11 +168,16 @@ def record(text: str, operator: str | None, details: dict[str, Any]) -> None:
     log(logging.WARNING, "%s Requested by %s.", text, operator, details={**details, "operator": operator})
 
 
+def raise_interrupt() -> NoReturn:
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def record_unknown_result(text: str, operator: str | None, details: dict[str, Any]) -> Generator[None, None, None]:
     """Log an unknown result too, if a write ends without a response because of a signal or the network."""
     try:
-        yield
+        with on_signals(raise_interrupt):  # instead of ending the process, so that the result is logged
+            yield
     except BaseException as error:
         has_response = read_aws_error(error) or getattr(error, "code", None) is not None  # pymongo's errors have a code
         if not (has_response or isinstance(error, OnewriteError)):
@@ -200,18 +206,17 @@ class Level(Enum):
 
 
 def log_to_stderr(style: LogFormat = LogFormat.TEXT, level: Level = Level.INFO) -> None:
-    """Log to stderr, unless the handler's module has configured logging."""
+    """Log to stderr, unless the user's module has configured logging."""
     logging.basicConfig(level=level.value, handlers=[_make_stderr_handler(style)])
+    logging.getLogger("onewrite").disabled = False  # `dictConfig` disables the loggers that it doesn't name
 
 
-def keep_log(style: LogFormat, level: Level) -> None:
-    """Write this process's log in this style from now on, whatever a user's module does to logging.
-
-    `dictConfig` disables the loggers that it doesn't name, and removes the handlers of those that it names.
-    """
-    kept: Any = logging.getLogger("onewrite")
-    kept.__class__ = KeptLogger
-    kept.kept_handler, kept.kept_level = _make_stderr_handler(style), logging.getLevelNamesMapping()[level.value]
+def own_log(style: LogFormat, level: Level) -> None:
+    """Write the lines of onewrite in this style, whatever logging the user's module has configured on import."""
+    logger = logging.getLogger("onewrite")
+    logger.handlers[:] = [_make_stderr_handler(style)]
+    logger.setLevel(level.value)
+    logger.propagate = False
 
 
 def _make_stderr_handler(style: LogFormat) -> logging.Handler:
@@ -219,22 +224,6 @@ def _make_stderr_handler(style: LogFormat) -> logging.Handler:
     text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     handler.setFormatter(TextLines(text) if style is LogFormat.TEXT else JsonLines())
     return handler
-
-
-class KeptLogger(logging.Logger):
-    """A logger with one handler and one level that no configuration changes."""
-
-    kept_handler: logging.Handler
-    kept_level: int
-
-    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  # logging's own name
-        """Whether a line of this level is written."""
-        return level >= self.kept_level
-
-    def handle(self, record: logging.LogRecord) -> None:
-        """Write the line, unless a filter of the user's rejects it."""
-        if self.filter(record):
-            self.kept_handler.handle(record)
 
 
 class TextLines(logging.Formatter):

@@ -19,7 +19,7 @@ from onewrite.metrics import Hook, Reported, emf, opentelemetry
 from onewrite.operate.exits import Exit, end_at_last, leave
 from onewrite.operate.modules import HANDLER, find
 from onewrite.operate.options import MetricsKind, VersionOption, get_global_meter, option
-from onewrite.operate.report import Level, LogFormat, keep_log, log_to_stderr
+from onewrite.operate.report import Level, LogFormat, log_to_stderr, own_log
 
 logger = logging.getLogger("onewrite")
 
@@ -104,9 +104,9 @@ def _start(context: typer.Context, handler: str, queue_url: str, **options: Any)
     style, level, kinds = options.pop("log_format"), options.pop("log_level"), options.pop("metrics")
     region, endpoint_url = options.pop("region"), options.pop("endpoint_url")
     owns_process: bool = context.obj
-    if owns_process:
-        keep_log(style, level)
     function = find(handler, quiet=False)
+    if owns_process:
+        own_log(style, level)
     log_to_stderr(style, level)  # for other loggers, unless the handler's module has configured logging
     with _print_errors(style):
         options["on_outcome"] = make_hook(kinds or (), getattr(function, "__name__", ""))
