@@ -39,12 +39,10 @@ SOURCE = ROOT / "src" / "onewrite"
 TARGETS: dict[tuple[str, ...], list[str]] = {
     ("core",): [
         *("core/ledgers/*.py", "core/judging.py", "core/pipeline.py", "core/write.py", "core/step.py", "core/steps.py"),
-        *("core/tombstone.py", "core/pending.py", "core/event.py", "core/folding.py", "core/transaction.py"),
+        *("core/tombstone.py", "core/pending.py", "core/event.py", "core/folding.py"),
     ],
-    ("dynamodb",): [
-        f"dynamodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout", "transactions")
-    ],
-    ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout", "transactions")],
+    ("dynamodb",): [f"dynamodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout")],
+    ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout")],
     ("batch",): ["batch/order.py"],
     ("testing",): ["testing/explorer/judge.py"],
     ("outbox", "dynamodb", "mongodb"): ["outbox/passes.py", "dynamodb/outboxes.py", "mongodb/outboxes.py"],

@@ -21,8 +21,8 @@ DIST = ROOT / "dist"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # What each extra is for, and what it must do by itself.
 EXTRAS = {
-    "dynamodb": "from onewrite.dynamodb import GuardedTable, transact",
-    "mongodb": "from onewrite.mongodb import GuardedCollection, transact",
+    "dynamodb": "from onewrite.dynamodb import GuardedTable",
+    "mongodb": "from onewrite.mongodb import GuardedCollection",
     "aws": "from onewrite.aws_lambda import sqs_handler; from onewrite.identity import json_body; from onewrite.sqs import Worker",
     "async": "from onewrite.dynamodb import AsyncGuardedTable",
     "opentelemetry": "from onewrite.metrics import opentelemetry",

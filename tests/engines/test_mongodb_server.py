@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.collation import Collation
 from pymongo.collection import Collection
 from pymongo.errors import WriteConcernError, WTimeoutError
+from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from onewrite import (
     Applied,
@@ -24,6 +26,7 @@ from onewrite import (
     InvalidUpdate,
     Message,
     Outcome,
+    Rejected,
     SeenIds,
     Tombstones,
 )
@@ -68,6 +71,45 @@ def test_every_message_of_a_creation_race_is_applied(collection: Documents, writ
     for n in range(rounds):
         state = mongo_state(collection, f"e-{n}")
         assert (state.n, sorted(state.effects)) == (threads, [f"{n}-{thread}" for thread in range(threads)])
+
+
+class SlowReads(CommandListener):
+    """Holds each read back, so that other threads write between a refused write and the read of its reason."""
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name == "find":
+            time.sleep(0.002)
+
+    def succeeded(self, event: object) -> None: ...
+    def failed(self, event: object) -> None: ...
+
+
+def test_racing_sequence_refuses_a_message_only_by_its_condition(mongod: Mongod, collection: Documents) -> None:
+    """A message's condition holds only right after its predecessor, so a refusal at any other moment would be wrong."""
+    last, threads = 60, 8
+    collection.insert_one({"_id": "e", "n": 0})
+    client = Client(mongod.uri, event_listeners=[SlowReads()])
+    guarded = GuardedCollection(client.test[collection.name], InSequence())
+    together = threading.Barrier(threads)
+
+    def deliver(n: int) -> Outcome:
+        condition = {"n": {"$lt": 0}} if n % 5 == 0 else {"n": n - 1 - (n - 1) // 5}  # every fifth one is refused
+        return guarded.update_one(Message(f"m-{n}", "s", n), {"_id": "e", **condition}, {"$inc": {"n": 1}}, rejected_ok=True)
+
+    def race(thread: int) -> list[tuple[int, Outcome]]:
+        outcomes: list[tuple[int, Outcome]] = []
+        together.wait(30)
+        for first in range(1, last + 1):
+            n = min(last, first + thread % 3)  # some threads are ahead of the gap that others close
+            while not outcomes or outcomes[-1][0] != n or not outcomes[-1][1].settled:
+                outcomes.append((n, deliver(n)))
+        return outcomes
+
+    with client, ThreadPoolExecutor(threads) as pool:
+        outcomes = [outcome for done in pool.map(race, range(threads)) for outcome in done]
+    assert {n for n, outcome in outcomes if isinstance(outcome, Rejected)} == set(range(5, last + 1, 5))
+    applied = sorted(n for n, outcome in outcomes if isinstance(outcome, Applied))
+    assert applied == [n for n in range(1, last + 1) if n % 5]
 
 
 # ---------------------------------------------------------------- write concern

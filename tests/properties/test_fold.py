@@ -121,7 +121,7 @@ class Table:
                 "Key": self.key,
                 "UpdateExpression": "SET effects = list_append(if_not_exists(effects, :none), :ids) ADD n :n",
                 "ExpressionAttributeValues": {**values, **room},
-                **({} if limit is None else {"ConditionExpression": "n <= :room"}),
+                **({} if limit is None else {"ConditionExpression": "n <= :room", "rejected_ok": True}),
             }
 
         return function
@@ -166,7 +166,7 @@ class Collection:
             ids = [message.id for message in fresh]
             room = {} if limit is None else {"n": {"$lte": limit - highest(fresh)}}
             update = {"$inc": {"n": sum(map(amount, fresh))}, "$push": {"effects": {"$each": ids}}}
-            return {"filter": {**self.key, **room}, "update": update, "upsert": limit is None}
+            return {"filter": {**self.key, **room}, "update": update, "upsert": limit is None, "rejected_ok": True}
 
         return function
 

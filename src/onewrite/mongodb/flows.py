@@ -501,7 +501,7 @@ class CollectionAttempt(NamedTuple):
             return self._replace(upsert=False)  # the gap that refused the fold might have been filled before the read
         # Don't repeat a refused fold, which sends its messages one by one instead.
         if exists and not write.other_messages and (yield from self.is_condition_met()):
-            return self._replace(upsert=False)  # the entity was created between the write and the read
+            return self._replace(upsert=False)  # the entity was created, or the gap filled, between the write and the read
         return None
 
     def with_step(self, step: StepPart) -> CollectionAttempt:
