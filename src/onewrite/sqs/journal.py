@@ -1,10 +1,14 @@
-"""The reports of a worker to its operators: a line of the log for each failure, and a summary of the outcomes each minute."""
+"""The reports of a worker to its operators: a line of the log for each failure, and a summary of the outcomes each minute.
+
+Each message that goes back to the queue has a line of level INFO or higher, whose details contain its failure, or `returned`: the number
+of messages that the line reports. The metric filter in infra/ counts these lines, like those of the handlers on Lambda.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from logging import DEBUG, INFO, WARNING
+from logging import DEBUG, ERROR, INFO, WARNING
 from typing import Any
 
 from onewrite.batch.handler import Handler
@@ -72,27 +76,48 @@ class Journal:
             text = "%s: on_outcome raised %s. The message is unaffected, but its metrics are incomplete"
             log(WARNING, text, self._name, type(error).__name__)
 
-    def log_return(self, message: QueueMessage, reason: Reason) -> None:
-        """Log that an unsettled message left the worker, so that the log names each message that ends in a dead-letter queue.
+    def log_returns(self, returns: Iterable[tuple[QueueMessage, Reason]]) -> None:
+        """Log that unsettled messages left the worker, so that the log names each message that ends in a dead-letter queue.
 
-        A message that was never processed is named by its SQS ID only.
+        A message that was never processed is named by its SQS ID only. Messages without a failure share a line for each reason.
         """
-        message.is_returned = True  # a failure from now on is logged as a warning, because nothing else reports it
+        shared_lines: dict[Reason, list[QueueMessage]] = {}
+        for message, reason in returns:
+            message.is_returned = True  # a failure from now on is logged as a warning, because nothing else reports it
+            if message.failure or self._is_last_delivery(message):
+                self._log_return(message, reason)
+            elif reason is not Reason.OVERDUE:  # `log_overdue` has reported it
+                shared_lines.setdefault(reason, []).append(message)
+        for reason, members in shared_lines.items():
+            verb = f"each {reason.value}" if len(members) > 1 else f"it {reason.value}"
+            self._log(INFO, f"{format_names(members)}; {verb}.", returned=len(members))
+
+    def _log_return(self, message: QueueMessage, reason: Reason) -> None:
+        """Log the return of one message: its failure, if it was processed, and whether this was its last delivery."""
+        is_last = self._is_last_delivery(message)
         ending = ""
-        receives = message.receives
-        limit = self._queue.max_receives
-        if limit is not None and receives >= limit:
+        if is_last:
             target = printable(self._queue.dead_letter_queue)
-            ending = f" This was the last delivery, {receives} of {limit}: the queue moves the message to {target}."
-        level = INFO if message.failure else DEBUG
-        if ending or reason in _NOTABLE:
-            level = WARNING
-        text = f"{message.failure or format_name(message)}; {reason.value}.{ending}"
-        self._log(level, text, message.failure, last_delivery=bool(ending))
+            limit = self._queue.max_receives
+            ending = f" This was the last delivery, {message.receives} of {limit}: the queue moves the message to {target}."
+        returned = {"returned": 1} if message.failure is None and reason is not Reason.OVERDUE else {}
+        text = f"{message.failure or format_name(message)}; it {reason.value}.{ending}"
+        level = WARNING if is_last or reason in _NOTABLE else INFO
+        self._log(level, text, message.failure, last_delivery=is_last, **returned)
+
+    def _is_last_delivery(self, message: QueueMessage) -> bool:
+        limit = self._queue.max_receives
+        return limit is not None and message.receives >= limit
 
     def log_overdue(self, members: Sequence[QueueMessage], timeout: float, place: str | None) -> None:
         """Log that a load hasn't ended in time."""
-        self.warn(f"not finished after {timeout:g} seconds, and returned to the queue, at {place}: {format_names(members)}")
+        text = f"not finished after {timeout:g} seconds, and returned to the queue, at {place}: {format_names(members)}"
+        self._log(WARNING, text, returned=len(members))
+
+    def log_unfinished(self, members: Sequence[QueueMessage]) -> None:
+        """Log the messages that the worker still has when it ends."""
+        text = f"the worker stopped before these messages finished, so they are redelivered: {format_names(members)}"
+        self._log(ERROR, text, returned=len(members))
 
     def warn(self, text: str) -> None:
         self._log(WARNING, text)

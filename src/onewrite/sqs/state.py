@@ -62,18 +62,18 @@ Results: TypeAlias = Sequence[Result | None]
 
 
 class Reason(Enum):
-    """Why an unsettled message left the worker, in the words of the log."""
+    """Why an unsettled message left the worker, in the words of the log. Their subject is the message."""
 
-    FAILED = "it is redelivered when its visibility timeout ends"
-    DEFERRED = "it goes back to the queue, because its predecessor hasn't arrived in time, or too many messages wait already"
-    BUSY = "it goes back to the queue until the step's lease ends, because the lease is long, or too many messages wait"
-    UNCERTAIN = "it goes back to the queue for a while"
-    SUPERSEDED = "it goes back to the queue for a moment"
-    UNTOUCHED = "it goes back to the queue unprocessed"
-    OVERDUE = "it went back to the queue, because it didn't finish in time"
-    BEHIND = "it goes back to the queue, because an earlier message of its group does"
-    LOST = "SQS no longer hides it, so it is redelivered"
-    STOPPING = "it goes back to the queue, because the worker is stopping"
+    FAILED = "is redelivered when its visibility timeout ends"
+    DEFERRED = "goes back to the queue, because its predecessor hasn't arrived in time, or too many messages wait already"
+    BUSY = "goes back to the queue until the step's lease ends, because the lease is long, or too many messages wait"
+    UNCERTAIN = "goes back to the queue for a while"
+    SUPERSEDED = "goes back to the queue for a moment"
+    UNTOUCHED = "goes back to the queue unprocessed"
+    OVERDUE = "went back to the queue, because it didn't finish in time"
+    BEHIND = "goes back to the queue, because an earlier message of its group does"
+    LOST = "is redelivered, because SQS no longer hides it"
+    STOPPING = "goes back to the queue, because the worker is stopping"
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,6 +529,10 @@ class WorkerState:
         moments = [self._delete_at, self._resumes, *([self.next_sweep] if self._messages else [])]
         later = [moment for moment in moments if moment > now]  # a job that is due already waits for a request in progress
         return min([self._deferrals.find_next_due(), self.slots.find_next_due(now), *later])
+
+    def list_messages(self) -> list[QueueMessage]:
+        """Return all messages that the worker has, those in progress first. No lock is needed, because Python copies a dict in one step."""
+        return [*dict.fromkeys([*self.slots.list_messages(), *self._messages])]
 
     def count_messages(self) -> dict[str, int]:
         """Return the gauges of the health page: messages by state, lost slots, and bytes of messages."""

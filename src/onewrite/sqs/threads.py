@@ -157,6 +157,12 @@ class WorkerThreads:
         if self.failure is not None:
             raise self.failure
 
+    def log_unfinished(self) -> None:
+        """Log the messages that the worker still has. Takes no lock."""
+        members = self.state.list_messages()
+        if members:
+            self._journal.log_unfinished(members)
+
     def abandon(self) -> None:
         """End all threads in the next round, without waiting for the messages in progress, so that released code begins nothing more."""
         self._is_over = True
@@ -194,8 +200,7 @@ class WorkerThreads:
             self._journal.log_overdue(load.members, self._limits.timeout, self._find_place(load))
             if self._tasks is not None:
                 self._tasks.cancel(load)
-        for message, reason in returns:
-            self._journal.log_return(message, reason)
+        self._journal.log_returns(returns)
 
     def _check_event_loop(self, now: float) -> str | None:
         """Ask the event loop for a sign of life, and return a line for the log if the loop stopped responding or responds again."""

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import KW_ONLY, dataclass, field
-from logging import ERROR, INFO
+from logging import INFO
 from typing import Any, ClassVar
 
 from onewrite.batch.function import is_async
@@ -23,7 +23,7 @@ from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
 from onewrite.sqs.health import serve_health_page
-from onewrite.sqs.journal import Journal, format_names
+from onewrite.sqs.journal import Journal
 from onewrite.sqs.queue import SqsQueue, make_default_client
 from onewrite.sqs.state import MAX_HIDDEN, Limits
 from onewrite.sqs.stopping import StopRequest
@@ -120,13 +120,11 @@ class Worker:
             end.result()  # raises the error that ended the work, if any
         elif threads is not None:
             failure = threads.failure or self._find_hang()
+            threads.log_unfinished()
             if failure is not None:
                 threads.abandon()
                 raise failure
             if threads.is_busy:
-                names = format_names(threads.state.slots.list_messages())
-                text = "%s: the worker stopped before these messages finished, so they are redelivered: %s"
-                log(ERROR, text, self.queue_url, names)
                 return False
         log(INFO, "%s: the worker has stopped", self.queue_url)
         return True
