@@ -64,11 +64,11 @@ FUNCTIONS: dict[str, Callable[[Message], Any]] = {
     "it exits": exits,
     "it returns something else": lambda _: 5,
     "deferred": lambda message: Deferred(message, 1),
-    "missing": lambda message: Missing(message),
+    "missing": lambda message: [Missing(message)],
     "rejected": lambda message: Rejected(message, settled=False),
     "busy for long": lambda message: Busy(message, EPOCH + 3600),
     "uncertain": lambda message: Uncertain(message, EPOCH, "fence"),
-    "superseded": lambda message: Superseded(message),
+    "superseded": lambda message: [Superseded(message)],
     "begun": lambda message: Begun(message, "key", "fence", EPOCH, EPOCH),
 }
 

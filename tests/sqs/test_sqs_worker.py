@@ -303,6 +303,25 @@ def test_permanent_refusal_by_sqs_ends_the_worker(sqs: FakeSqs, method: str, err
     assert caught.value.__cause__ is error
 
 
+PASSING = [client_error("RequestThrottled"), client_error("InternalError", 500), lost_connection()]
+
+
+@pytest.mark.parametrize("error", PASSING, ids=str)
+def test_worker_starts_if_sqs_fails_at_first(sqs: FakeSqs, error: Exception) -> None:
+    sqs.send("m")
+    sqs.before = failing("get_queue_attributes", *[error] * 4)
+    worker(sqs, Ledger()).run()
+    assert sqs.messages == []
+
+
+@pytest.mark.parametrize("error", PASSING, ids=str)
+def test_failing_start_is_not_reported_as_a_wrong_option(sqs: FakeSqs, error: Exception) -> None:
+    sqs.before = failing("get_queue_attributes", *[error] * 5)
+    with pytest.raises(QueueRefused, match=r"SQS failed 5 times, at last with: .* Start the worker again") as caught:
+        worker(sqs, Ledger()).run()
+    assert caught.value.__cause__ is error
+
+
 # ---------------------------------------------------------------- FIFO
 
 
@@ -594,6 +613,8 @@ async def asynchronous_function(*_: object) -> None:
         ({"handler": plain_function}, "sqs_handler"),
         ({"handler": None}, "sqs_handler"),
         ({"handler": kinesis_handler(by_body)(plain_function)}, "Kinesis"),
+        ({"in_flight": True}, "in_flight must be an int between 1 and 10000, got True"),
+        ({"timeout": True}, "timeout must be a number between"),
         ({"in_flight": 0}, "in_flight must be an int between 1 and 10000, got 0"),
         ({"timeout": 0}, "timeout must be a number between"),
         ({"health_port": 65_536}, "health_port"),
@@ -610,6 +631,20 @@ def test_wrong_arguments_are_refused_at_once(options: dict[str, Any], complaint:
     arguments = {"queue_url": URL, "handler": sqs_handler(by_body)(plain_function), **options}
     with pytest.raises(ConfigurationError, match=complaint):
         Worker(**arguments)
+
+
+def test_worker_runs_only_once(sqs: FakeSqs) -> None:
+    once = worker(sqs, Ledger())
+    assert once.run() is True
+    with pytest.raises(ConfigurationError, match=r"runs only once\. Create a new Worker"):
+        once.run()
+
+
+def test_worker_stopped_before_it_runs_sends_no_request(sqs: FakeSqs) -> None:
+    stopped = worker(sqs, Ledger())
+    stopped.stop()
+    assert stopped.run() is True
+    assert sqs.requests == []
 
 
 def test_visibility_timeout_of_zero_is_refused(time: VirtualTime) -> None:

@@ -13,11 +13,13 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
+from logging import WARNING
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from onewrite.batch.order import Lanes, Retries, Unit
 from onewrite.batch.report import Result
 from onewrite.core.flow import Meter, meter
+from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -155,13 +157,18 @@ def work_in_threads(batch: Batch, process: Process, workers: int) -> None:
     """Process the batch in threads. The calling thread is one of the workers; each other one has a copy of its context."""
     threads: list[threading.Thread] = []
     try:
-        for _ in range(workers - 1):
+        for number in range(1, workers):
             thread = threading.Thread(target=copy_context().run, args=(work, batch, process), name="onewrite")
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                text = "The system refused a thread: %s, so %d of %d workers process the batch. Pass a smaller max_workers= to the handler."
+                log(WARNING, text, error, number, workers)
+                break
             threads.append(thread)
         work(batch, process)
         _join(threads)
-    except BaseException as error:  # no more threads can be started, or Ctrl-C during the wait
+    except BaseException as error:  # Ctrl-C during the wait
         batch.stop(error)
         _join(threads)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.core.forking import undo_in_children
 from onewrite.errors import ConfigurationError
+from onewrite.sqs.watch import WorkerStuck
 
 _MAX_SILENCE = 5.0  # seconds without a byte
 _CLOSES_WITHIN = 0.2  # seconds from the end of the worker to that of its page
@@ -90,7 +91,13 @@ def serve_health_page(
         raise ConfigurationError(
             f"The health endpoint can't listen on {host}:{port}: {error}. Set a different health_host or health_port."
         ) from error
-    threading.Thread(target=server.serve_forever, args=(_CLOSES_WITHIN,), name="onewrite-health", daemon=True).start()
+    try:
+        threading.Thread(target=server.serve_forever, args=(_CLOSES_WITHIN,), name="onewrite-health", daemon=True).start()
+    except RuntimeError as error:
+        server.server_close()
+        raise WorkerStuck(
+            f"The health page can't start a thread: {error}. Raise the limit of processes, and start it again."
+        ) from error
     with server, undo_in_children(server.socket.close):
         try:
             yield server.server_address[1]

@@ -19,7 +19,15 @@ from logging import WARNING
 from typing import Any
 
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError  # noqa: A004  # botocore's
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004  # botocore's
+    EndpointConnectionError,
+    HTTPClientError,
+    ProxyConnectionError,
+    SSLError,
+)
 
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
@@ -45,18 +53,19 @@ _ATTRIBUTES = ["QueueArn", "VisibilityTimeout", "RedrivePolicy"]
 _PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, and sqs:GetQueueAttributes"
 
 
+# Errors that a wrong address causes. A worker that starts reports them at once, and a running one retries.
+_ADDRESS_ERRORS = (EndpointConnectionError, ProxyConnectionError, SSLError)
+
+
 class QueueRefused(OnewriteError):
-    """A queue refused a request that it accepted before: a token has expired, a permission was removed, or the queue was deleted."""
+    """SQS refuses a running worker's requests, for example after a token has expired, or fails too often while a worker starts."""
 
 
 class SqsQueue:
     """One queue, used by several threads. `visibility` is how long a received message is hidden, or None for the queue's own timeout."""
 
     def __init__(self, url: str, client: Any, *, visibility: int | None, sleep: Callable[[float], None]) -> None:
-        try:
-            attributes = client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)["Attributes"]
-        except (BotoCoreError, ClientError) as error:  # a lost connection counts too, because the address is probably wrong
-            raise ConfigurationError(_describe_refusal(url, error)) from error
+        attributes = _read_attributes(url, client, sleep)
         self.url = url
         self.arn = attributes["QueueArn"]
         self.is_fifo = self.arn.endswith(".fifo")
@@ -137,6 +146,28 @@ class SqsQueue:
         if not is_passing(error):
             raise QueueRefused(_describe_refusal(self.url, error)) from error
         log(WARNING, "%s: a request failed. No action is needed unless this repeats: %s", self.url, error)
+
+
+def _read_attributes(url: str, client: Any, sleep: Callable[[float], None]) -> Mapping[str, str]:
+    """Return the queue's attributes. Retry if SQS throttles or fails, as it can when many workers start at once."""
+    failure: Exception | None = None
+    for pause in _PAUSES:
+        if pause:
+            sleep(pause)
+        try:
+            attributes: Mapping[str, str] = client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)[
+                "Attributes"
+            ]
+        except (BotoCoreError, ClientError) as error:
+            if not is_passing(error) or isinstance(error, _ADDRESS_ERRORS):
+                raise ConfigurationError(_describe_refusal(url, error)) from error
+            failure = error
+        else:
+            return attributes
+    raise QueueRefused(
+        f"The worker can't start on the queue {url}: SQS failed {MAX_ATTEMPTS} times, at last with: {failure} Start the worker again. If "
+        "this repeats, check the AWS Health Dashboard, and the rate of this account's requests to SQS."
+    ) from failure
 
 
 # The region in a queue's host: sqs.eu-west-1.amazonaws.com, sqs-fips.us-east-1.amazonaws.com, vpce-1.sqs.eu-west-1.vpce.amazonaws.com,

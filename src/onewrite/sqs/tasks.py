@@ -41,15 +41,22 @@ class Tasks:
         self._thread: threading.Thread | None = None
         self._is_woken = False
         self._is_sign_wanted = False
+        self.refusal: str | None = None  # why the system refused the loop's thread
         self._last_sign = -inf  # when the loop was last asked for a sign
         self._end: Future[None] = Future()
 
     def wake(self) -> None:
-        """Begin the ready messages. The caller holds the worker's lock."""
+        """Begin the ready messages. The caller holds the worker's lock. If the system refuses the loop's thread, the next round tries again."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._run, args=(self._loop,), name="onewrite-tasks", daemon=True)
-            self._thread.start()
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=self._run, args=(loop,), name="onewrite-tasks", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                loop.close()
+                self.refusal = f"{error}, so no message can begin"
+                return
+            self._loop, self._thread, self.refusal = loop, thread, None
         if not self._is_woken:
             self._is_woken = True
             self._call_soon(self._begin)

@@ -26,7 +26,7 @@ from onewrite.batch.handler import Handler
 from onewrite.batch.order import RecordState
 from onewrite.batch.report import Result
 from onewrite.identity import record_id
-from onewrite.sqs.journal import Journal, format_name
+from onewrite.sqs.journal import SUMMARY, Journal, format_name
 from onewrite.sqs.queue import MAX_ATTEMPTS, SqsQueue
 from onewrite.sqs.state import DELETED_WITHIN, MAX_REQUESTS, Hide, Limits, Receive, Results, WorkerState
 from onewrite.sqs.stopping import StopRequest
@@ -61,6 +61,7 @@ class ThreadPool:
         self._resting_count = 0
         # A woken thread hasn't asked for work yet. It will wake the next thread if there is more to do.
         self._is_coming = False
+        self.refusal: str | None = None  # why the system refused the last new thread, for the log
 
     @property
     def may_come(self) -> bool:
@@ -68,14 +69,22 @@ class ThreadPool:
         return not self._is_coming and (self._resting_count > 0 or self._thread_count < self._limit)
 
     def wake(self) -> None:
-        """Wake a resting thread, or start a thread if none rests. Call it only if `may_come` is true."""
+        """Wake a resting thread, or start a thread if none rests. Call it only if `may_come` is true.
+
+        If the system refuses a thread, the others do its work. Each later call tries again, at the latest in the next round.
+        """
         if self._resting_count:
             self._condition.notify()
         else:
             # The threads are daemons, so that the process can end while a function hangs.
-            threading.Thread(target=self._context.copy().run, args=(self._begin,), name=self._name, daemon=True).start()
+            thread = threading.Thread(target=self._context.copy().run, args=(self._begin,), name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self.refusal = f"{error}, so the worker continues with {self._thread_count} of {self._limit} threads"
+                return
             self._thread_count += 1
-        self._is_coming = True  # set only now, because the system can refuse a thread
+        self._is_coming = True
 
     def rest(self) -> None:
         """Wait until woken."""
@@ -98,6 +107,7 @@ class ThreadPool:
 
 
 ROUNDS = "rounds"
+_MORE_THREADS = "Raise the limit of processes of the container or the user, or pass a smaller in_flight= to the worker."
 # Seconds. With its defaults, botocore gives up a request after about eleven minutes: five attempts, each with a minute to connect and
 # a minute to wait for the response.
 _MAX_REQUEST = 900.0
@@ -129,6 +139,7 @@ class WorkerThreads:
         self._workers = ThreadPool("onewrite-work", self._lock, timing.conditions, max_threads, self._work)
         self._timer = timing.conditions(self._lock)
         self._next_round = inf  # the time at which the timer wakes on its own
+        self._refusal_logged_at = -inf
         self.failure: BaseException | None = None
         self._is_over = False
 
@@ -190,12 +201,17 @@ class WorkerThreads:
             if self.state.is_stopping and not self.state.is_busy:
                 self._is_over = self._is_over or self.failure is not None or not self.state.reserved_messages
             returns = self.state.to_log()
-            if not (overdue_loads or returns or loop_change is not None or self._is_over):  # log these before waiting
+            refusal = self._find_refused_thread(now)
+            if not (
+                overdue_loads or returns or loop_change is not None or refusal is not None or self._is_over
+            ):  # log these before waiting
                 self._next_round = min(self.state.find_next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._next_round - now))
                 self._next_round = inf
         if loop_change is not None:
             self._journal.warn(loop_change)
+        if refusal is not None:
+            self._journal.warn(f"The system refused a thread: {refusal}. {_MORE_THREADS}")
         for load in overdue_loads:
             self._journal.log_overdue(load.members, self._limits.timeout, self._find_place(load))
             if self._tasks is not None:
@@ -211,6 +227,14 @@ class WorkerThreads:
         if was_silent == self.state.is_silent:
             return None
         return trouble or "The event loop responds again."
+
+    def _find_refused_thread(self, now: float) -> str | None:
+        """Return why the system refused a thread, once a minute at most."""
+        refusal = self._workers.refusal or (None if self._tasks is None else self._tasks.refusal)
+        if refusal is None or now < self._refusal_logged_at + SUMMARY:
+            return None
+        self._refusal_logged_at, self._workers.refusal = now, None
+        return refusal
 
     def _decide_to_stop(self, now: float) -> None:
         """Stop if asked, if nothing is left to do, or if the worker hangs, which becomes its failure."""

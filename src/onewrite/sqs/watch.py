@@ -17,7 +17,7 @@ ADVICE = "Restart the worker, and set a timeout on the call that hangs"
 
 
 class WorkerStuck(OnewriteError):
-    """The worker hangs. Restart it, and set a timeout on the call that hangs."""
+    """The worker hangs, or can't start its threads. Restart it, and follow the advice in the text."""
 
 
 class _Activity(NamedTuple):

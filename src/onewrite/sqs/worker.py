@@ -84,6 +84,7 @@ class Worker:
     _handler: Handler[Any] = field(init=False, repr=False)
     _stop: StopRequest = field(init=False, repr=False)
     _threads: WorkerThreads | None = field(init=False, repr=False, default=None)
+    _has_begun: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         """Raise if an option is invalid. None is valid for the options that have another default."""
@@ -97,7 +98,7 @@ class Worker:
             ("health_port", int | None, 0, _MAX_PORT),
         ):
             value: Any = getattr(self, name)
-            if not isinstance(value, kinds) or (value is not None and not low <= value <= high):
+            if isinstance(value, bool) or not isinstance(value, kinds) or (value is not None and not low <= value <= high):
                 kind = "a number" if kinds == int | float else "an int"
                 raise ConfigurationError(f"{name} must be {kind} between {low} and {high}, got {value!r}.")
         if not callable(self.backoff) or is_async(self.backoff):
@@ -108,12 +109,23 @@ class Worker:
     def run(self) -> bool:
         """Work until stopped. Return False if a message was still in progress at the deadline, so that it is redelivered.
 
-        Other threads do the work, so this method returns at the deadline, however slow the handler is.
+        Other threads do the work, so this method returns at the deadline, however slow the handler is. A worker runs only once, and not
+        at all if it was stopped before.
         """
+        if self._has_begun:
+            raise ConfigurationError(
+                f"The worker of {self.queue_url} has run already, and runs only once. Create a new Worker."
+            )
+        self._has_begun = True
         end: Future[None] = Future()
         work = threading.Thread(target=copy_context().run, args=(self._run_work, end), name="onewrite-worker", daemon=True)
         with on_signals(self._stop.ask_or_hurry):
-            work.start()
+            try:
+                work.start()
+            except RuntimeError as error:
+                raise WorkerStuck(
+                    f"The worker can't start a thread: {error}. Raise the limit of processes, and start it again."
+                ) from error
             self._wait(end)
         threads = self._threads
         if end.done():
@@ -130,7 +142,7 @@ class Worker:
         return True
 
     def stop(self) -> None:
-        """Stop the worker like a signal, from any thread. A stopped worker can't be restarted: create a new one."""
+        """Stop the worker like a signal, from any thread. If it doesn't run yet, `run` will return at once."""
         self._stop.ask()
 
     def _wait(self, end: Future[None]) -> None:
