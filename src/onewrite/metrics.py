@@ -13,6 +13,7 @@ called from several threads at once.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -87,6 +88,8 @@ def make_emf_writer(
             f"emf(namespace={namespace!r}): CloudWatch doesn't accept this namespace. Use letters, digits, and . _ # : "
             "/ - only, and don't begin with AWS/ or a colon."
         )
+    if not callable(write) or inspect.iscoroutinefunction(write):
+        raise ConfigurationError(f"emf(write={write!r}): expected a plain function of a line, for example print.")
     now = checked_clock(clock)
     name = find_function_name(function)
     dimension = {} if name is None else {"FunctionName": name}
@@ -105,8 +108,8 @@ def make_emf_writer(
 def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
     """Return a hook that counts on OpenTelemetry's `meter`.
 
-    It counts `onewrite.messages` by the attribute `outcome`, which is an outcome's name in lower case, or skipped, failed, or none;
-    and it records `onewrite.message.duration` in seconds. An Applied whose first response was lost also has the attribute `retried`,
+    It counts `onewrite.messages` by the attribute `outcome`, which is an outcome's name in lower case, or skipped, failed, or
+    nooutcome; and it records `onewrite.message.duration` in seconds. An Applied whose first response was lost also has the attribute `retried`,
     and a failure has `error.type`. `faas.name` is the function's name, as the dimension of `emf`.
     """
     messages = meter.create_counter("onewrite.messages", unit="{message}", description="Messages by outcome.")
@@ -124,7 +127,7 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
         duration.record(seconds, {**common, **failure})
         for kind, is_retry in list_kinds(outcome):
             retry = {"retried": True} if is_retry else {}
-            messages.add(1, {**common, **failure, **retry, "outcome": "none" if kind == NO_OUTCOME else kind.lower()})
+            messages.add(1, {**common, **failure, **retry, "outcome": kind.lower()})
 
     return hook
 

@@ -93,7 +93,7 @@ def test_batch_logs_one_line_with_its_counts(lines: list[logging.LogRecord]) -> 
     assert (found["handler"], found["source"], found["records"]) == ("outcomes", "SQS", 5)
     settled = {"applied": 2, "duplicate": 1, "stale": 1, "deferred": 0, "rejected": 1, "missing": 0}
     steps = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0, "begun": 0}
-    assert found["outcomes"] == settled | steps | {"skipped": 0, "none": 1}
+    assert found["outcomes"] == settled | steps | {"skipped": 0, "nooutcome": 1}
     assert (found["failed"], found["returned"], found["failures"], found["oldest_seconds"]) == (0, 0, [], 90.5)
 
 

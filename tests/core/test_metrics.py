@@ -125,6 +125,16 @@ def test_lines_of_several_threads_stay_whole(capfd: pytest.CaptureFixture[str]) 
     }
 
 
+async def write_later(_: str) -> None:
+    """Nobody awaits it."""
+
+
+@pytest.mark.parametrize("write", [None, "stdout", write_later])
+def test_write_that_is_not_a_plain_function_is_refused(write: Any) -> None:
+    with pytest.raises(ConfigurationError, match="write="):
+        emf(write=write)
+
+
 @pytest.mark.parametrize("namespace", ["", "AWS/Lambda", ":shop", "sh op", "é", "x" * 256, None, 5])
 def test_a_namespace_that_cloudwatch_would_drop_is_refused(namespace: Any) -> None:
     with pytest.raises(ConfigurationError, match="namespace="):
@@ -162,7 +172,7 @@ def test_opentelemetry_counts_each_outcome_and_shows_nothing_else(outcome: Any, 
     points = counted.points()
     total: Counter[str] = Counter()
     for attributes, value in points:
-        total[{"none": "NoOutcome"}.get(attributes["outcome"], attributes["outcome"].capitalize())] += value
+        total[{"nooutcome": "NoOutcome"}.get(attributes["outcome"], attributes["outcome"].capitalize())] += value
         total["Retried"] += value if attributes.get("retried") else 0
     assert +total == counts
     assert CANARY not in str(points)

@@ -12,7 +12,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from onewrite import Message
+from onewrite import ConfigurationError, Message
 from onewrite.identity import cloudevent, eventbridge, sns
 from onewrite.outbox import Outgoing, to_eventbridge, to_sns, to_sqs
 
@@ -157,3 +157,9 @@ def test_publisher_with_asynchronous_client_is_awaited() -> None:
             return {"Failed": [{"Id": "0"}]}
 
     assert asyncio.run(to_sns(AsyncClient(), "t")([outgoing(1)])) == [outgoing(1)]
+
+
+@pytest.mark.parametrize("largest", [None, "1024", 1024.0, True, 0])
+def test_size_limit_of_a_wrong_type_is_refused(largest: Any) -> None:
+    with pytest.raises(ConfigurationError, match="largest="):
+        to_sqs(Client({}), "q", largest=largest)

@@ -196,8 +196,8 @@ def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
     counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _ANSWERS}
     return {
         "records": report.size,
-        # Outcomes by kind. A record can have several; "none" counts the records that were settled without an outcome.
-        "outcomes": {**counts, "skipped": counter[SKIPPED], "none": counter[NO_OUTCOME]},
+        # Outcomes by kind. A record can have several; "nooutcome" counts the records that were settled without an outcome.
+        "outcomes": {**counts, "skipped": counter[SKIPPED], NO_OUTCOME.lower(): counter[NO_OUTCOME]},
         "failed": len(failed_results),
         "returned": len(report.returned),
         "oldest_seconds": _round(report.oldest_seconds),

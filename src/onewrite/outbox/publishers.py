@@ -97,6 +97,10 @@ class Publisher:
             raise ConfigurationError(
                 f"A publisher expected a client with {method}() and an address as a str, got {client!r} and {address!r}."
             )
+        if type(largest) is not int or largest < 1:
+            raise ConfigurationError(
+                f"A publisher's largest={largest!r}: expected the maximum bytes of a request, an int of 1 or more."
+            )
         self._client, self._compile, self._read_response = client, compile_request, read_response
         self._largest, self._type_limit = largest, type_limit
         self._is_asynchronous = is_asynchronous(client, method)
