@@ -484,3 +484,51 @@ def test_random_exploration_without_finding_is_not_exhaustive() -> None:
     assert not report.exhausted
     assert report.schedules == 50
     assert "drawn at random" in str(report)
+
+
+# --- long searches ------------------------------------------------------------------------------------------------------
+
+
+def test_reads_that_do_not_matter_delay_no_counterexample() -> None:
+    def handle(collection: Any, message: Message) -> None:
+        seen = collection.find_one({"_id": "c1"}) or {"credit": 0, "seen": []}
+        for name in ("a", "b", "c", "d"):
+            collection.find_one({"_id": name})
+        if message.id not in seen["seen"]:
+            changed = {"credit": seen["credit"] + message.body, "seen": [*seen["seen"], message.id]}
+            collection.update_one({"_id": "c1"}, {"$set": changed}, upsert=True)
+
+    report = on_mongodb(build_from(handle), [*MESSAGES, Message("m3", "s", 3, 70)], deliveries=1)
+    assert report.counterexample is not None
+    assert report.schedules < 250
+
+
+def test_search_ends_early_if_the_handler_is_not_deterministic() -> None:
+    numbers = count()
+
+    def handle(collection: Any, message: Message) -> None:
+        collection.update_one({"_id": "c1"}, {"$set": {message.id: next(numbers) * 0 + 1, "at": next(numbers)}}, upsert=True)
+
+    report = explore(build_from(handle), MESSAGES, customers, lambda c: c.count_documents({}))
+    assert report.nondeterministic is not None
+    assert report.schedules <= 400
+
+
+@pytest.mark.parametrize("engine", ["mongomock_collection", "mongod"])
+def test_going_back_keeps_the_natural_order_of_documents(engine: str, request: pytest.FixtureRequest) -> None:
+    fixture = request.getfixturevalue(engine)
+    make = fixture.collection if engine == "mongod" else fixture
+
+    def world() -> Any:
+        seats = make("seats")
+        seats.insert_many([{"_id": seat, "holder": None} for seat in "abc"])
+        return seats
+
+    def handle(seats: Any, message: Message) -> None:
+        if seats.find_one({"holder": message.id}) is None:
+            seats.find_one_and_update({"holder": None}, {"$set": {"holder": message.id}})
+
+    def holders(seats: Any) -> Any:
+        return {seat["_id"]: seat["holder"] for seat in seats.find({}).sort("_id")}
+
+    explore(build_from(handle), MESSAGES, world, holders, concurrency=1).assert_effectively_once()

@@ -515,3 +515,13 @@ def test_concurrent_explorations_tap_each_module_once(monkeypatch: pytest.Monkey
         tapped.clear()
         assert sum(pool.map(extend, range(4))) == 1
     assert len(tapped) == len(set(tapped)) > 0
+
+
+def test_sessions_made_in_an_exploration_share_the_descriptions_of_services() -> None:
+    def load() -> Any:
+        return boto3.Session()._session.get_component("data_loader")
+
+    with everywhere.taps.on():
+        one, other = load(), load()
+        assert one.load_service_model("sqs", "service-2") is other.load_service_model("sqs", "service-2")
+        assert one.search_paths == other.search_paths

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
-from pymongo import ReadPreference, ReturnDocument
+from pymongo import ReadPreference, ReturnDocument, UpdateOne
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WaitQueueTimeoutError, WTimeoutError
 from pymongo.read_concern import ReadConcern
 
@@ -351,3 +351,45 @@ def test_racing_upsert_can_return_a_value_without_a_pickle() -> None:
     assert report.counterexample.observed == 2
     assert {*found} == {"Ann"}
     assert "raises" not in report.counterexample.text
+
+
+# --- writes of several documents ------------------------------------------------------------------------------------------
+
+
+def filled() -> Any:
+    collection = mongomock_collection("customers")
+    collection.insert_many([{"_id": "c1", "n": 0}, {"_id": "c2", "n": 0}])
+    return collection
+
+
+def contents(collection: Any) -> Any:
+    return sorted(collection.find({}), key=str)
+
+
+@pytest.mark.parametrize(
+    ("write", "told"),
+    [
+        (
+            lambda c: c.bulk_write([UpdateOne({"_id": name}, {"$inc": {"n": 1}}) for name in ("c1", "c2")]),
+            "the server fails after the first part of the write",
+        ),
+        (lambda c: c.insert_many([{"_id": name} for name in "abc"]), "the server fails before the last part of the write"),
+        (lambda c: c.update_many({}, {"$inc": {"n": 1}}), "the server fails after the first part of the write"),
+    ],
+    ids=["bulk_write", "insert_many", "update_many"],
+)
+def test_a_write_of_several_documents_can_be_cut_short(write: Callable[[Any], Any], told: str) -> None:
+    def handle(collection: Any, _: Message) -> None:
+        if not any(name in str(contents(collection)) for name in ("'n': 1", "'a'")):  # the first part is taken for the whole
+            write(collection)
+
+    found = words(explored(build_from(handle), filled, contents, concurrency=1))
+    assert any(told in step for step in found)
+
+
+def test_a_bulk_write_whose_parts_are_each_guarded_passes() -> None:
+    def handle(collection: Any, message: Message) -> None:
+        update = {"$inc": {"n": 1}, "$push": {"seen": message.id}}
+        collection.bulk_write([UpdateOne({"_id": name, "seen": {"$ne": message.id}}, update) for name in ("c1", "c2")])
+
+    explored(build_from(handle), filled, contents).assert_effectively_once()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -214,3 +215,13 @@ def test_an_unread_counterexample_fails_the_test(run: Run, line: str) -> None:
 
 def test_test_that_reads_its_counterexample_passes(run: Run) -> None:
     run(looking(f"assert {EXPLORED}.counterexample")).assert_outcomes(passed=1)
+
+
+def test_the_replay_command_runs_in_the_folder_of_the_run(run: Run, pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]")  # its folder is pytest's rootdir
+    pytester.makepyfile(test_it=WRONG)
+    folder = pytester.mkdir("folder")
+    (pytester.path / "test_it.py").rename(folder / "test_it.py")
+    os.chdir(folder)  # pytester goes back at its end
+    result = pytester.runpytest_inprocess(*OURS)
+    result.stdout.fnmatch_lines(["*replay    pytest test_it.py::test_wrong --onewrite-replay *"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -86,7 +87,7 @@ def explore(request: pytest.FixtureRequest) -> Explore:
     """`onewrite.testing.explore`, configured by pytest's command-line options."""
     from onewrite.testing.explorer.explore import Explore
 
-    return Explore(partial(_session(request.config).run, request.node.nodeid))
+    return Explore(partial(_session(request.config).run, _name_from_here(request.node)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -116,9 +117,15 @@ def pytest_runtest_makereport(
     if session is not None and call.when == "call" and report.failed:
         for entry in session.entries:
             found = entry.exploration.found
-            if entry.nodeid == item.nodeid and found is not None and found.reason not in str(report.longrepr):
+            if entry.nodeid == _name_from_here(item) and found is not None and found.reason not in str(report.longrepr):
                 report.sections.append(("onewrite", str(entry.exploration)))
     return report
+
+
+def _name_from_here(item: Any) -> str:
+    """Return the test's name with its path from the present folder, in which a replay command is run. A nodeid has the path from rootdir."""
+    path, separator, names = str(item.nodeid).partition("::")
+    return f"{os.path.relpath(item.config.rootpath / path, item.config.invocation_params.dir)}{separator}{names}"
 
 
 def _session(config: pytest.Config) -> Session:

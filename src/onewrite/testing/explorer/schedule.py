@@ -21,6 +21,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import failures
 from onewrite.testing.taps.aws import is_batch
 from onewrite.testing.taps.failures import Failure
+from onewrite.testing.taps.mongodb_methods import count_operations
 from onewrite.testing.taps.traffic import ABORT, Request, is_dynamodb, is_transaction
 
 # --- steps and bounds -------------------------------------------------------------------------------------------------
@@ -65,6 +66,9 @@ class Fault(StrEnum):
     OUTAGE = "O", "before", "not sent, because no server is reachable during this delivery", failures.NO_SERVER
     UNPROCESSED = "U", "after", ", but the last part is left, as the response says"  # for batches
     FIRST_UNPROCESSED = "V", "after", ", but the first part is left, as the response says"
+    # For MongoDB's writes of several documents, which aren't atomic.
+    CUT_SHORT = "+", "after", ", but the server fails before the last part of the write", failures.LOST_RESPONSE
+    CUT_EARLY = "-", "after", ", but the server fails after the first part of the write", failures.LOST_RESPONSE
     STALE = "S", "after", ", stale: an earlier write is missing"
     SLOW = "W", "before", "takes longer than a timer"  # the timer fires before any response
     NEVER_SENT = "X", "before", "cancelled, and never sent"
@@ -79,6 +83,11 @@ class Fault(StrEnum):
     @property
     def is_crash(self) -> bool:
         return self in (Fault.CRASH_BEFORE, Fault.CRASH_AFTER)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the request takes effect, at least in part, but the driver raises an error."""
+        return self.failure is not None and not self.is_kept_back
 
     @property
     def is_lasting(self) -> bool:
@@ -283,8 +292,11 @@ def list_faults(request: Request) -> tuple[Fault, ...]:
     if not request.writes or request.keys == ():
         return (Fault.CRASH_BEFORE, Fault.LOST, Fault.THROTTLED, *conflict, *partial)
     retries = (Fault.RETRIED,) if is_dynamodb(request) else ()
+    cuts = (Fault.CUT_EARLY, Fault.CUT_SHORT)[
+        : max(count_operations(request) - 1, 0)
+    ]  # two operations can be cut at one place only
     refusals = (Fault.THROTTLED, *conflict, Fault.UNREACHABLE, *partial)
-    return (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST, *retries, *refusals)
+    return (Fault.CRASH_BEFORE, Fault.CRASH_AFTER, Fault.LOST, *cuts, *retries, *refusals)
 
 
 def list_variants(fault: Fault, request: Request) -> tuple[Fault, ...]:
@@ -317,7 +329,7 @@ def check_count(name: str, value: object, least: int) -> None:
 _VERSION = "1"
 _OWN_PROCESSES = "p"  # before the steps, if each delivery has its own process
 _LETTERS = 25  # after the letter a, which means 0
-_FAULT = f"[{''.join(Fault)}]?"
+_FAULT = f"[{re.escape(''.join(Fault))}]?"
 _REQUEST_INDEX = "z*[b-z]?"
 _COMPANY = f"(?:_{_REQUEST_INDEX})?"
 _STEP = re.compile(f"([1-9][0-9]*)([a-z])({_REQUEST_INDEX})({_COMPANY})({_FAULT})", re.ASCII)

@@ -133,6 +133,8 @@ _MANY_REQUESTS = 5040  # a multiple of 1 to 10, so that each of up to ten pendin
 _FALLS = 2  # how often the running delivery drops to the lowest priority: enough for bugs that need three ordered events
 _FAULT_SHARE = 0.2  # of a random schedule's steps, while the bounds allow faults
 _MIN_DRAWN, _MAX_DRAWN = 3, 30  # random schedules, to check the runs that the search skipped
+_DRAWN_AFTER, _DRAWN_EARLY = 100, 100  # schedules of a long search, and the random schedules after them
+_MAX_IF_NOT_DETERMINISTIC = 200  # schedules: the report already has a finding, and a counterexample usually comes early
 _PLACES_FOR_A_DRAWN_ONE = 20
 _PRUNED_SCHEDULE = JudgedSchedule((), None)  # an abandoned schedule
 
@@ -196,8 +198,10 @@ class EverySchedule:
             yield schedule
             if not self._go_back():
                 break
-            if number == max_schedules:
+            if number == max_schedules or (number >= _MAX_IF_NOT_DETERMINISTIC and self._judge.nondeterministic is not None):
                 return
+            if number == _DRAWN_AFTER:
+                yield from (schedule for schedule in self._draw_early() if schedule.finding is not None)
         if all_end_correctly and self._judge.is_recording:
             # The more runs the search skipped, the more schedules are drawn.
             drawn_count = min(len(self._places) // _PLACES_FOR_A_DRAWN_ONE, _MAX_DRAWN)
@@ -206,6 +210,12 @@ class EverySchedule:
         if all_end_correctly:
             yield from (schedule for schedule in checks if schedule.finding is not None)
         self.exhausted = True
+
+    def _draw_early(self) -> Iterator[JudgedSchedule]:
+        """Run random schedules, because a depth-first search reaches some mistakes only after all schedules with the same beginning."""
+        begin = self._judge.make_recalled_trial if self._is_recalling else self._judge.make_trial
+        for number in range(_DRAWN_EARLY):
+            yield _run_random(self._judge, f"early/{number}", begin)
 
     def _start(self) -> Trial:
         """Return a trial at the place where the next schedule leaves the previous one, or at the beginning."""
@@ -343,6 +353,8 @@ class RandomSchedules:
             seed = f"{self._seed}/{number}"
             draw = _Priorities(Random(f"{seed}/order"), steps) if number % 2 else None
             yield _run_random(judge, seed, judge.make_recalled_trial if judge.is_recalling else judge.make_trial, draw)
+            if number >= _MAX_IF_NOT_DETERMINISTIC and judge.nondeterministic is not None:
+                return
         judge.prove()
 
 

@@ -52,6 +52,7 @@ from onewrite.testing.taps.aws import add_keys, add_remainder, is_dynamodb_clien
 from onewrite.testing.taps.everywhere import heard_by, taps
 from onewrite.testing.taps.failures import make_cancellation_error
 from onewrite.testing.taps.mongodb import start_session
+from onewrite.testing.taps.mongodb_methods import cut
 from onewrite.testing.taps.tap import is_async, may_be_stale
 from onewrite.testing.taps.traffic import Request, StoreCalls, T, is_dynamodb, is_single_write, is_transaction
 
@@ -427,6 +428,8 @@ class Subject:
         """Send the part of the request that the fault doesn't block."""
         if fault is Fault.STALE:
             return self._find_stale_answer(request) or self.perform(request, key)
+        if fault in (Fault.CUT_SHORT, Fault.CUT_EARLY):
+            return self.perform(cut(request, early=fault is Fault.CUT_EARLY))
         if fault not in (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED):
             return self.perform(request, key)
         rest, remainder = leave_one_out(request, first=fault is Fault.FIRST_UNPROCESSED)

@@ -20,7 +20,6 @@ from onewrite.testing.explorer.recall import (
 )
 from onewrite.testing.explorer.schedule import (
     MAX_OUTAGE,
-    VARIANTS,
     Delivery,
     Fault,
     Progress,
@@ -467,8 +466,7 @@ class Trial:
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
-            is_lost = fault is Fault.LOST or fault in VARIANTS[Fault.LOST]
-            reply = Reply(error=self._subject.make_failure(fault, request)) if is_lost else answer
+            reply = Reply(error=self._subject.make_failure(fault, request)) if fault.is_lost else answer
             self._resume(call, delivery, reply._replace(faulty=fault.is_counted), index)
         return (answer,)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copyreg
 import pickle
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Any, TypeAlias, cast
 
 from onewrite.core.label import is_ours
@@ -121,6 +122,8 @@ class Keys:
 Entity: TypeAlias = Mapping[str, Any]
 Place: TypeAlias = tuple[str, str]  # the names of a database and of its table
 
+_DUPLICATE_KEY = 11000
+_Change: TypeAlias = tuple[str, Mapping[str, Any]]  # a method, and its arguments without the table
 _MISSING = "ResourceNotFoundException"
 
 
@@ -142,7 +145,7 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
     """Return all entities of the table or collection. Pass the `key` if you know it, to save a request."""
     if find_kind(store) == "collection":
         documents = yield partial(send, store, _make_request("find", {}, table))
-        return _make_contents(("_id",), documents, ordered=True)
+        return _make_contents(("_id",), {make_document_key(each["_id"]): each for each in documents}, ordered=True)
     try:
         key = key or (yield from _make_key(store, table))
         items = yield from _scan(store, table)
@@ -151,24 +154,59 @@ def read(store: Store, table: str, key: tuple[str, ...] = ()) -> StoreCalls[Cont
         if response.get("Error", {}).get("Code") != _MISSING:
             raise
         return Contents(key=(), entities={}, forms={}, digest=b"")
-    return _make_contents(key, items, ordered=False)
+    return _make_contents(key, {find_key_value(key, item): item for item in items}, ordered=False)
+
+
+def read_item(store: Store, table: str, name: Hashable, like: Contents) -> StoreCalls[Contents]:
+    """Return one item of a DynamoDB table as contents. `like` is contents that have an item with the same key."""
+    key = {part: like.entities[name][part] for part in like.key}
+    arguments = {"TableName": table, "Key": key, "ConsistentRead": True}
+    answer = yield partial(send, store, _make_request("GetItem", arguments, table))
+    return _make_contents(like.key, {name: answer["Item"]} if "Item" in answer else {}, ordered=False)
 
 
 def restore(store: Store, table: str, present: Contents, target: Contents) -> StoreCalls[None]:
     """Restore the target in the table. Only entities that differ are deleted or written."""
-    is_collection = find_kind(store) == "collection"
-    if is_collection:
-        remove, add, common = ("delete_one", "filter"), ("insert_one", "document"), dict[str, Any]()
+    if find_kind(store) == "collection":
+        changes, common = [*_restore_documents(present, target)], {}
     else:
-        remove, add, common = ("DeleteItem", "Key"), ("PutItem", "Item"), {"TableName": table}
-    for name, entity in present.entities.items():
-        is_replaced = name in target.forms and not is_collection  # by a put
-        if present.forms[name] != target.forms.get(name) and not is_replaced:
-            key = {part: entity[part] for part in present.key}
-            yield partial(send, store, _make_request(remove[0], {**common, remove[1]: key}, table))
-    for name, entity in target.entities.items():
-        if target.forms[name] != present.forms.get(name):
-            yield partial(send, store, _make_request(add[0], {**common, add[1]: entity}, table))
+        changes, common = [*_restore_items(present, target)], {"TableName": table}
+    try:
+        for method, arguments in changes:
+            yield partial(send, store, _make_request(method, {**common, **arguments}, table))
+    except Exception as error:
+        if getattr(error, "code", None) != _DUPLICATE_KEY:
+            raise
+        # A unique index refuses a replacement as long as another document still has its value.
+        yield partial(send, store, _make_request("delete_many", {"filter": {}}, table))
+        for document in target.entities.values():
+            yield partial(send, store, _make_request("insert_one", {"document": document}, table))
+
+
+def _restore_items(present: Contents, target: Contents) -> Iterator[_Change]:
+    for name in target.list_differing_keys(present):
+        if name in target.entities:
+            yield "PutItem", {"Item": target.entities[name]}
+        else:
+            yield "DeleteItem", {"Key": {part: present.entities[name][part] for part in present.key}}
+
+
+def _restore_documents(present: Contents, target: Contents) -> Iterator[_Change]:
+    """Yield the changes that restore a collection in its natural order, by which a read without `sort` finds its documents.
+
+    A replaced document keeps its place, and an inserted one comes last.
+    """
+    common = [name for name in present.entities if name in target.entities]
+    in_place = [name for name, other in zip(common, target.entities, strict=False) if name == other]
+    kept = {*takewhile(lambda name: name in in_place, target.entities)}
+    for name in present.entities:
+        if name not in kept:
+            yield "delete_one", {"filter": {"_id": present.entities[name]["_id"]}}
+    for name, document in target.entities.items():
+        if name not in kept:
+            yield "insert_one", {"document": document}
+        elif present.forms[name] != target.forms[name]:
+            yield "replace_one", {"filter": {"_id": document["_id"]}, "replacement": document}
 
 
 def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Contents:
@@ -196,18 +234,20 @@ def find_tables(store: Store) -> StoreCalls[tuple[str, ...]]:
         more = {"ExclusiveStartTableName": answer["LastEvaluatedTableName"]}
 
 
-def _make_contents(key: tuple[str, ...], members: list[Entity], *, ordered: bool) -> Contents:
-    entities = {make_document_key(entity["_id"]) if ordered else find_key_value(key, entity): entity for entity in members}
-    # MongoDB stores a ledger's marks in arrays, whose order doesn't matter to the ledger. Documents that received the same messages in
-    # different orders are therefore equal, so there are far fewer states.
-    forms = {
-        name: canonical(
-            {field: _turn_into_sets(value) if ordered and is_ours(field) else value for field, value in entity.items()},
-            ordered=ordered,
-        )
-        for name, entity in entities.items()
-    }
+def _make_contents(key: tuple[str, ...], entities: Mapping[Hashable, Entity], *, ordered: bool) -> Contents:
+    forms = {name: _make_form(entity, ordered=ordered) for name, entity in entities.items()}
     return Contents(key, entities, forms, _compute_digest(forms))
+
+
+def _make_form(entity: Entity, *, ordered: bool) -> Hashable:
+    """Return the canonical form of an entity. `ordered`: it is a document of MongoDB.
+
+    MongoDB stores a ledger's marks in arrays, whose order doesn't matter to the ledger. Documents that received the same messages in
+    different orders are therefore equal, so there are far fewer states.
+    """
+    if ordered:
+        entity = {field: _turn_into_sets(value) if is_ours(field) else value for field, value in entity.items()}
+    return canonical(entity, ordered=ordered)
 
 
 def _turn_into_sets(value: object) -> object:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.model.contents import Contents, Entity, Keys, Place, find_tables, merge, read, restore
+from onewrite.testing.model.contents import Contents, Entity, Keys, Place, find_tables, merge, read, read_item, restore
 from onewrite.testing.model.databases import Databases, World, are_async, check_same, name_stores
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
@@ -76,6 +76,13 @@ class Item(NamedTuple):
 
     place: Place
     key: Hashable
+
+
+class _RealStores(NamedTuple):
+    """The contents of the real stores, in their own order, and the structural requests that were performed there."""
+
+    contents: Mapping[Place, Contents]
+    structure: tuple[Request, ...]
 
 
 # The effect and response of these requests depend only on their item and on the structure of its table.
@@ -345,7 +352,7 @@ class Machine:
         self._races: dict[Hashable, Transition] = {}  # the effects of upserts that found nothing at an earlier state
         # The current state. It's empty until `begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())
-        self._real: WorldState | None = None  # the state of the real stores; None if it isn't known
+        self._real: _RealStores | None = None  # None if their contents aren't known
         self._structure_changes = False  # a request has changed more than contents
         self.earlier: tuple[WorldState, ...] = ()  # the earlier states since the last reset
         self.transactions = Transactions(self)
@@ -565,20 +572,27 @@ class Machine:
 
     def _perform(self, request: Request, key: int | None) -> StoreCalls[Any]:
         """Send the request to the real store, and remember the response and the next state."""
-        yield from self._bring_stores_here()
+        item = self._find_item(request)
+        yield from self._bring_stores_here(item)
         yield from self._read_new_tables(request)
         before, own_request = self.present, copy_request(request)
-        self._real = None  # unknown if the request or the read after it fails
+        real, self._real = cast("_RealStores", self._real), None  # unknown if the request or the read after it fails
         try:
             answer = yield partial(send, self.databases.stores, request)
         except Exception as error:
             answer = error
-        self._real = after = yield from self._find_state_after(before, own_request, answer)
+        is_refused = isinstance(answer, Exception) and is_answer(answer)
+        if not request.writes or (item is not None and is_refused):
+            self._real, after = real, before
+        elif item is not None:
+            after = yield from self._find_state_after_item(before, item, real)
+        else:
+            after = yield from self._find_state_after(before, own_request, answer)
         self.go_on_to(after)
         repeater = make_repeater(answer)
         if key is not None and repeater is not None:
             transition = before.transitions[key] = Transition(self.present, repeater, list_ids(request.arguments))
-            if (item := self._find_item(own_request)) is not None and after.structure == before.structure:
+            if (item := self._find_item(own_request)) is not None:
                 self._item_transitions[key, *self._find_item_form(before, item)] = transition
         if isinstance(answer, Exception):
             raise answer
@@ -593,16 +607,15 @@ class Machine:
                 place = self.databases.name(name) or name, table
                 if place not in self._initial:
                     self._initial[place] = yield from self._read(place, ())
-        self._fresh = self._start = self._real = self.present = self.make_state(self._initial, ())
+        self._real = _RealStores(self._initial, ())
+        self._fresh = self._start = self.present = self.make_state(self._initial, ())
         if self._opening_requests:
             yield from self.begin_with(self._opening_requests)
 
     def begin_with(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
         """Begin every trial with these structural requests."""
-        yield from self._renew(structure)
-        assert self._real is not None  # noqa: S101  # `_renew` has set it
         self._opening_requests = structure
-        self._start = self.present = self._real
+        self._start = self.present = yield from self._renew(structure)
 
     def _read_new_tables(self, request: Request) -> StoreCalls[None]:
         """Read the tables that no request has touched before. They still have their initial contents."""
@@ -610,10 +623,20 @@ class Machine:
             if place not in self._initial:
                 self._initial[place] = yield from self._read(place, ())
 
+    def _find_state_after_item(self, before: WorldState, item: Item, real: _RealStores) -> StoreCalls[WorldState]:
+        """Return the state after a write of one item, and note it as that of the real stores. The other items there can be different."""
+        contents = real.contents.get(item.place, self._initial[item.place])
+        if item.key in contents.entities:
+            database, table = item.place
+            result = yield from read_item(self.databases.find_keeper(database), table, item.key, contents)
+        else:
+            result = yield from self._read(item.place, contents.key)
+        self._real = real._replace(contents={**real.contents, item.place: merge(contents, result, [item.key])})
+        after = merge(self.contents_at(before, item.place), result, [item.key])
+        return self.make_state({**before.contents, item.place: after}, before.structure, before.tokens)
+
     def _find_state_after(self, before: WorldState, request: Request, answer: object) -> StoreCalls[WorldState]:
-        """Return the state after a request that the real store has just performed. Record whether the structure has changed."""
-        if not request.writes:
-            return before
+        """Return the state after a write that the real store has just performed. Record whether the structure has changed."""
         structure = before.structure
         if changes_structure(request) and not isinstance(answer, Exception):
             self._structure_changes = True
@@ -623,6 +646,7 @@ class Machine:
             if not request.tables or place[1] in request.tables:
                 key_may_differ = any(map(self._touches_tables, structure))
                 contents[place] = yield from self._read(place, () if key_may_differ else initial.key)
+        self._real = _RealStores(contents, structure)
         return self.make_state(contents, structure, before.tokens)
 
     def _touches_tables(self, request: Request) -> bool:
@@ -633,9 +657,11 @@ class Machine:
         return (yield from read(self.databases.find_keeper(database), table, key))
 
     def _read_all(self, structure: tuple[Request, ...]) -> StoreCalls[WorldState]:
+        """Read the stores, on which these structural requests were performed, and return their state."""
         contents: dict[Place, Contents] = {}
         for place in self._initial:
             contents[place] = yield from self._read(place, ())
+        self._real = _RealStores(contents, structure)
         return self.make_state(contents, structure)
 
     def make_state(
@@ -648,31 +674,36 @@ class Machine:
 
     # ------------------------------------------------------------ the way back to a state
 
-    def _bring_stores_here(self) -> StoreCalls[None]:
-        """Restore the current state in the real stores."""
-        if self._real is self.present:
-            return
-        if self._real is None or self._real.structure != self.present.structure:
-            yield from self._renew(self.present.structure)
-        real = cast("WorldState", self._real)
-        for place, initial in self._initial.items():
-            present = real.contents.get(place, initial)
-            target = self.present.contents.get(place, initial)
-            if present.digest != target.digest:
-                yield from restore(self.databases.find_keeper(place[0]), place[1], present, target)
-                result = yield from self._read(place, target.key)
-                if result.digest != target.digest:
-                    raise ConfigurationError(
-                        f"The earlier contents of {place[1]!r} couldn't be restored, because another program writes to it, or an expiry "
-                        "deletes from it. Return a store from world() that only the handler changes."
-                    )
-        self._real = self.present
+    def _bring_stores_here(self, item: Item | None = None) -> StoreCalls[None]:
+        """Restore the current state in the real stores, or only one item, on which alone the next request depends."""
+        structure = self.present.structure
+        if self._real is None or self._real.structure != structure:
+            yield from self._renew(structure)
+        for place in self._initial if item is None else (item.place,):
+            present = cast("_RealStores", self._real).contents.get(place, self._initial[place])
+            target = self.contents_at(self.present, place)
+            if item is not None:
+                target = merge(present, target, [item.key])
+            if present.digest == target.digest:
+                continue
+            yield from restore(self.databases.find_keeper(place[0]), place[1], present, target)
+            if item is None:
+                yield from self._check_restored(place, target)
+            self._real = _RealStores({**cast("_RealStores", self._real).contents, place: target}, structure)
 
-    def _renew(self, structure: tuple[Request, ...]) -> StoreCalls[None]:
-        """Create a new world, and perform these structural requests in it."""
+    def _check_restored(self, place: Place, target: Contents) -> StoreCalls[None]:
+        result = yield from self._read(place, target.key)
+        if result.digest != target.digest:
+            raise ConfigurationError(
+                f"The earlier contents of {place[1]!r} couldn't be restored, because another program writes to it, or an expiry "
+                "deletes from it. Return a store from world() that only the handler changes."
+            )
+
+    def _renew(self, structure: tuple[Request, ...]) -> StoreCalls[WorldState]:
+        """Create a new world, perform these structural requests in it, and return its state."""
         self.databases.renew(name_stores(self._world()))
         fresh = yield from self._read_all(())
         check_same(self._fresh.contents, fresh.contents)
         for request in structure:
             yield partial(send, self.databases.stores, request)
-        self._real = yield from self._read_all(structure)
+        return (yield from self._read_all(structure))

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
+from copy import copy
 from functools import cache, partial, wraps
 from importlib import import_module
 from types import FrameType
@@ -258,6 +259,19 @@ def _skip_sleep(original: Function) -> Function:
     return sleep
 
 
+def _share_loaded(original: Function) -> Function:
+    """Make sessions share the descriptions of services that they have read. `build` may make a client for each schedule."""
+    first_loader = cache(original)
+
+    @wraps(original)
+    def create_loader(search_path_string: str | None = None) -> Any:
+        loader = copy(first_loader(search_path_string))  # with the same cache
+        loader._search_paths = [*loader.search_paths]  # boto3 adds its own
+        return loader
+
+    return create_loader
+
+
 def _note_hash(original: Function) -> Function:
     """Record a string's hash, which differs between processes."""
 
@@ -347,6 +361,7 @@ def _run_heard(listener: Listener | None, function: Function, /, *args: Any, **k
 _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("threading", "Thread", "start", _hear_thread),
     ("time", "", "sleep", _skip_sleep),
+    ("botocore.session", "", "create_loader", _share_loaded),
     ("builtins", "", "hash", _note_hash),
     ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", _hear_pool),
     ("asyncio.base_events", "BaseEventLoop", "run_forever", _hear_loop),  # all functions that run a loop call it

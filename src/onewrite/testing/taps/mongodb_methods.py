@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from typing import Any, TypeAlias, cast
@@ -63,6 +64,8 @@ INDEXING = frozenset({"create_index", "create_indexes", "drop_index", "drop_inde
 _FINDING_WRITES = frozenset({"find_one_and_update", "find_one_and_replace", "find_one_and_delete"})
 RETRYABLE_WRITES = _FINDING_WRITES | {"insert_one", "insert_many", "update_one", "replace_one", "delete_one"}
 WRITES = RETRYABLE_WRITES | INDEXING | {"update_many", "delete_many", "bulk_write"}
+_ON_MANY = {"update_many": "update_one", "delete_many": "delete_one"}
+_OPERATIONS = ("requests", "documents")  # the arguments that contain a write's operations
 # The server refuses these in a transaction.
 UNFIT_FOR_TRANSACTIONS = INDEXING | DESCRIBING | {"estimated_document_count"}
 # These send nothing. `next` raises, because collections and databases aren't iterators.
@@ -99,6 +102,22 @@ def make_request(
     tables = (collection, *_find_other_collections(pipeline), *([arguments["new_name"]] if method == "rename" else []))
     keys = ((collection, _STRUCTURE[method]),) if method in _STRUCTURE else _find_keys(collection, arguments)
     return Request(store, method, arguments, keys, writes, tables=tuple(dict.fromkeys(tables)), options=options)
+
+
+def count_operations(request: Request) -> int:
+    """Return how many operations a write consists of, each of which the server performs on its own. One on many documents counts as two."""
+    if request.method in _ON_MANY:
+        return 2
+    return max(len(request.arguments.get(name, ())) for name in _OPERATIONS)
+
+
+def cut(request: Request, *, early: bool) -> Request:
+    """Return the part of a write that the server performs before it fails: all but the last operation, or the first one only."""
+    if request.method in _ON_MANY:
+        return replace(request, method=_ON_MANY[request.method])
+    part = slice(1) if early else slice(-1)
+    operations = {name: request.arguments[name][part] for name in _OPERATIONS if name in request.arguments}
+    return replace(request, arguments={**request.arguments, **operations})
 
 
 def may_find_nothing(request: Request) -> bool:
