@@ -59,20 +59,21 @@ FRESH = [Message("evt-6", source="order-8", sequence=6), Message("evt-3", source
 def _entities(kind: str) -> dict[str, Any]:
     """What is stored after all messages, on either engine."""
     ledger, messages = LEDGERS[kind], _messages(kind)
-    times, names = count(), count()
+    now, names = [START], count()
 
     def clock() -> float:
-        return START + next(times) * STEP
+        return now[0]
 
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
         items = name_calls(GuardedTable(table, ledger, clock=clock), lambda: f"attempt-{next(names)}")
-        for message in messages:
+        for number, message in enumerate(messages):
+            now[0] = START + number * STEP
             values = {":one": 1}
             native: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": values}
             assert isinstance(items.update_item(message, Key={"orderId": "o-1"}, **native), Applied)
-        times = count()
         documents = GuardedCollection(collection, ledger, clock=clock)
-        for message in messages:
+        for number, message in enumerate(messages):
+            now[0] = START + number * STEP
             assert isinstance(documents.update_one(message, {"_id": "o-1"}, {"$inc": {"n": 1}}, upsert=True), Applied)
         item = table.get_item(Key={"orderId": "o-1"})["Item"]
         return {"dynamodb": _typed(item), "mongodb": json.loads(json_util.dumps(collection.find_one({"_id": "o-1"})))}

@@ -21,7 +21,7 @@ from tests.support.seams import flows_of
 
 NOW = 1_790_000_000.0
 TOMBSTONES = Tombstones(timedelta(days=1))
-EXPIRY = Decimal(NOW) + 86_400
+EXPIRY = Decimal(NOW) + 86_400 + 3600
 KEY: Any = {"orderId": "o"}
 MADE: Any = {"UpdateExpression": "SET n=:n, colour=:n", "ExpressionAttributeValues": {":n": 7}}
 M1, M2, M3 = Message("m1"), Message("m2"), Message("m3")

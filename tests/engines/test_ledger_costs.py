@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from onewrite import Applied, HighWaterMark, InSequence, Message, SeenIds
+from onewrite.core.ledgers.ring import make_window
 from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, measure_item
 from onewrite.dynamodb.values import plain_values
@@ -31,8 +32,11 @@ OWN_BYTES = 500
 DEFAULT = timedelta(days=14)
 RETENTIONS = {"`SeenIds(timedelta(hours=1))`": timedelta(hours=1)}  # where the row names one
 
-# For how many retentions an id is kept: right after a clean-up, and right before the next one.
-KEPT = (1, 22 / 14)
+
+def list_ages(retention: timedelta) -> list[float]:
+    """Return the age of the oldest mark in seconds: right after a clean-up, and right before the next one."""
+    window = make_window(retention, retention / 56)
+    return [window.behind / 1e6, (window.behind + window.width) / 1e6]
 
 
 def formula_units(formula: str, ids: float) -> int:
@@ -44,7 +48,7 @@ def formula_units(formula: str, ids: float) -> int:
 
 def unit_range(formula: str, between: float, retention: timedelta) -> list[int]:
     """Return the least and the most units of a message, or 0 for an item that is full."""
-    return [formula_units(formula, retention.total_seconds() / between * kept) for kept in KEPT]
+    return [formula_units(formula, age / between) for age in list_ages(retention)]
 
 
 @pytest.mark.parametrize("ledger", ROWS)

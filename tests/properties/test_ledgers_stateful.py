@@ -14,7 +14,7 @@ from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, LedgerMisma
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
-from onewrite.core.ledgers.ring import SLOTS
+from onewrite.core.ledgers.ring import MAX_LATENESS, SLOTS
 from tests.support.examples import examples
 
 NOW = 1_790_000_000.0
@@ -92,9 +92,10 @@ class _Deliveries(RuleBasedStateMachine):
 
 
 class AnyOrder(_Deliveries):
-    """SeenIds, with clocks that differ: no id comes back later than its retention."""
+    """SeenIds, with clocks that differ and requests that land late: no id comes back later than its retention."""
 
     ledger = SeenIds()
+    retention = 14 * DAY
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,22 +103,24 @@ class AnyOrder(_Deliveries):
         self.times: dict[str, float] = {}
 
     @rule(
-        days=st.floats(min_value=0, max_value=5),
+        pause=st.floats(min_value=0, max_value=0.4),
         n=st.integers(0, 3),
         source=st.sampled_from(SOURCES),
         part=st.sampled_from(["", "stock"]),
-        skew=st.floats(min_value=-0.25, max_value=0.25),
+        skew=st.floats(min_value=-1, max_value=1),
+        late=st.sampled_from([0.0, 1.0]) | st.floats(min_value=0, max_value=1),
     )
-    def deliver(self, days: float, n: int, source: str, part: str, skew: float) -> None:
+    def deliver(self, pause: float, n: int, source: str, part: str, skew: float, late: float) -> None:
         """An id counts with its source and its part."""
-        self.now += days * DAY
+        self.now += pause * self.retention
         key = f"m{n}"
-        if self.now - self.times.get(f"{source} {part} {key}", self.now) > 14 * DAY:
-            key = f"m{n} of {self.now}"  # a producer that gives up after 14 days
+        if self.now - self.times.get(f"{source} {part} {key}", self.now) > self.retention:
+            key = f"m{n} of {self.now}"  # a producer that gives up after the retention
         message = Message(key, source=source)
         if part:
             message = message.part(part)
-        refusal = self.store.deliver(message, self.now + skew * DAY)
+        read = self.now + skew * self.retention / 56 - late * MAX_LATENESS.total_seconds()
+        refusal = self.store.deliver(message, read)
         if f"{source} {part} {key}" in self.times:
             assert refusal == Duplicate(message)
         else:
@@ -125,7 +128,7 @@ class AnyOrder(_Deliveries):
             self.times[f"{source} {part} {key}"] = self.now
             self.expected.append(key)
 
-    @rule(days=st.floats(min_value=5, max_value=4000))
+    @rule(days=st.floats(min_value=5, max_value=4000) | st.floats(min_value=0, max_value=0.1))
     def sleep(self, days: float) -> None:
         self.now += days * DAY
 
@@ -136,6 +139,16 @@ class AnyOrder(_Deliveries):
 
 class AnyOrderReadable(AnyOrder):
     ledger = SeenIds(readable=True)
+
+
+class AnyOrderShort(AnyOrder):
+    ledger = SeenIds(timedelta(minutes=1))
+    retention = 60.0
+
+
+class AnyOrderShortest(AnyOrder):
+    ledger = SeenIds(timedelta(seconds=1))
+    retention = 1.0
 
 
 class ForEver(_Deliveries):
@@ -316,7 +329,19 @@ class Followed(_Numbered):
             assert self.store.deliver(self.message(source, n), NOW) is not None
 
 
-MACHINES = (AnyOrder, AnyOrderReadable, ForEver, ForEverReadable, Changed, InOrder, InOrderOfText, NoGaps, Followed)
+MACHINES = (
+    AnyOrder,
+    AnyOrderReadable,
+    AnyOrderShort,
+    AnyOrderShortest,
+    ForEver,
+    ForEverReadable,
+    Changed,
+    InOrder,
+    InOrderOfText,
+    NoGaps,
+    Followed,
+)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from onewrite.core.event import moment
 from onewrite.core.label import check_attribute, plain
+from onewrite.core.ledgers.ring import MAX_LATENESS
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 _NAME_BYTES = 8  # two deletes of one entity have the same name once in 2^64
@@ -62,8 +63,11 @@ class Tombstone(NamedTuple):
         return {"at": self.at, "ttl": self.ttl, "seconds": self.seconds, "by": self.by, "key": [*self.key]}
 
     def expiry(self, now: float) -> int:
-        """Return when the database can remove the tombstone, in epoch seconds, if no event is pending after `now`."""
-        return ceil(now) + self.seconds
+        """Return when the database can remove the tombstone, in epoch seconds, if no event is pending after `now`.
+
+        The retention counts from the write, which can land that long after its clock was read.
+        """
+        return ceil(now + MAX_LATENESS.total_seconds()) + self.seconds
 
 
 def make_tombstone(tombstones: Tombstones, now: float, call: str, key: Sequence[str] = ()) -> Tombstone:

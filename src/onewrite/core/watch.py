@@ -9,6 +9,8 @@ from math import inf
 from onewrite.core.log import log
 
 _PAUSE = 3600.0  # seconds between two comparisons with the server's clock
+_MAX_DURATION = 1.0  # of a request that shows as much of the difference as the server's whole seconds allow
+_MIN_WHOLE_SECONDS = 10.0  # below, the log also shows a part of a second
 
 
 class Watch:
@@ -24,14 +26,27 @@ class Watch:
         """Skip further comparisons for an hour, or until this process's clock is set back by an hour."""
         self.since, self.until = now - _PAUSE, now + _PAUSE
 
-    def compare(self, now: float, server_time: float) -> None:
-        """Log a warning if the clocks differ by more than the ledger tolerates."""
-        if self._has_warned or self._skew is None or abs(now - server_time) <= self._skew.total_seconds():
+    def compare(self, before: float, after: float, server_second: int) -> None:
+        """Log a warning if the clocks certainly differ by more than the ledger tolerates.
+
+        This process's clock showed `before` before the request and `after` after it. In between, the server's clock showed a time within
+        `server_second`, which is a whole second. Hence the difference is only known to be within an interval.
+        """
+        if self._skew is None or self._has_warned:
             return
-        self._has_warned = True
-        log(
-            WARNING,
-            f"Clock skew: this process is {abs(now - server_time):.0f} s {'ahead of' if now > server_time else 'behind'} the database, but the ledger "
-            f"tolerates only {self._skew.total_seconds():.0f} s. Messages can be forgotten too early, for every writer of the same entities, "
-            "and a redelivery would then be applied again. Correct the clock of this machine.",
-        )
+        tolerated, ahead, behind = self._skew.total_seconds(), before - (server_second + 1), server_second - after
+        difference = max(ahead, behind)
+        if difference > tolerated:
+            self._has_warned = True
+            log(
+                WARNING,
+                f"Clock skew: this process is at least {_format_seconds(difference)} s {'ahead of' if ahead > behind else 'behind'} the database, "
+                f"but the ledger tolerates only {_format_seconds(tolerated)} s. Messages can be forgotten too early, for every writer of the same "
+                "entities, and a redelivery can then be applied again. Correct the clock of this machine.",
+            )
+        elif after - before > max(tolerated, _MAX_DURATION):  # a slow request shows too little, so compare the next one too
+            self.since, self.until = inf, -inf
+
+
+def _format_seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= _MIN_WHOLE_SECONDS else f"{value:.2g}"

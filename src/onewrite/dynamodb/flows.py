@@ -320,7 +320,7 @@ class TableAttempt:
             watch.start_pause(now)
             date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
             with suppress(TypeError, ValueError):  # an unreadable date must not fail the write
-                watch.compare(now, parsedate_to_datetime(date).timestamp())
+                watch.compare(now, flows.clock(), int(parsedate_to_datetime(date).timestamp()))
         return Landed(flows.read_returned_entity(response) if "Attributes" in response else None, response)
 
     def try_send(self) -> Flow[bool]:

@@ -425,7 +425,7 @@ class CollectionAttempt(NamedTuple):
                     watch.start_pause(now)
                     time = reply.raw_result.get("operationTime")
                     if time:
-                        watch.compare(now, time.time)
+                        watch.compare(now, flows.clock(), time.time)
                 return Landed(response=reply)
         except (OperationFailure, DocumentTooLarge, InvalidBSON) as error:
             # The ledger might have refused the message too. The failure is then about a document that this write wouldn't have changed.

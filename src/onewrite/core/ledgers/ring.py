@@ -4,24 +4,28 @@ How a ring forgets without reading, failing or growing
 ------------------------------------------------------
 Time is cut into generations of one width W. A write stores its mark in the slot of the writer's present generation.
 
-Promise: a mark written at true time T is found at true time T' <= T + R by every reader whose clock is off by at most S.
-The writer's clock showed w, |w - T| <= S; the reader's shows r, |r - T'| <= S. Hence
+Promise: a mark written at true time T is found at true time T' <= T + R by every reader whose clock is off by at most S, if the writer and
+the reader each read their clock at most L before their requests landed. The writer's clock showed w, T - L - S <= w <= T + S; the reader's
+showed r, T' - L - S <= r <= T' + S. Since 0 <= T' - T <= R,
 
-    r - R - 2S  <=  w  <=  r + 2S
+    r - w  <=  (T' + S) - (T - L - S)  <=   R + 2S + L
+    r - w  >=  (T' - L - S) - (T + S)  >=      -2S - L        hence      r - R - 2S - L  <=  w  <=  r + 2S + L
 
 so a reader that searches every generation that touches that window, its *live* generations, always finds the mark. The window
-is R + 4S long. With W = (R + 4S) / 2 it touches three generations, never more.
+is R + 4S + 2L long. With W = (R + 4S + 2L) / 2 it touches three generations, never more. L is on both sides: on the left, for a writer that
+landed long after it read its clock; on the right, for a reader that did, and finds marks that others wrote while it waited.
 
-A generation that isn't live for a reader has no mark that any reader still needs (otherwise, by the same inequality, it would be
-live), so each write also removes every slot that isn't live. A removed mark is at most R + 2S + W old.
+Each write also removes every slot that isn't live for it, and that never removes a mark that a reader needs. Let the mark be written at T,
+the remover land at T', and a reader need the mark at T'': T <= T' <= T'' <= T + R. Then T' <= T + R, so the inequality holds for the
+remover as for any reader: the mark's generation is live for the remover, however late it lands. A removed mark is at most R + 2S + L + W old.
 
 Three generations need three different slots. Generation g lives in slot floor(stride * g) mod n, the stride being between
 one and two: it is one or two slots after that of g - 1, so any three in a row differ. Why not g mod n? A request can't empty and
 write one slot, so an entity with bursts in step with the ring would always write to the same slot,
 and that slot would grow by a burst each time. Uneven steps prevent that rhythm: simulated over thirty years
 with six slots and a retention of 14 days, an entity with a burst every P days, P from 16 to 400, keeps three or four bursts as
-a rule, 15 at most, and 24 of 37 at P = 296, the worst. Readers still find the old marks in such a slot. That is
-correct: the marks are only kept longer than promised.
+a rule, 10 or 11 at most, and 19 of 47 at P = 230, the worst. Readers still find the old marks in such a slot. That is correct: the marks are only kept longer
+than promised.
 """
 
 from __future__ import annotations
@@ -34,8 +38,11 @@ from typing import Any, Final, NamedTuple
 
 _MAX_LIVE_SLOTS = 3  # the number of generations that a reader's window can touch
 SLOTS: Final = tuple([f"r{n}" for n in range(6)])
-_STRIDE = 6_524_557_312  # 1.519 in 32-bit fixed point: of 60 random values, it kept the fewest old marks
+_STRIDE = 6_334_871_319  # 1.475 in 32-bit fixed point: of 60 random values, it kept the fewest old marks in the worst rhythm
 _MICROSECOND = timedelta(microseconds=1)
+# How long before its landing a write can have read its clock. A client that waits for a connection, and then sends the request again after each
+# timeout, takes minutes: botocore's three attempts of 60 seconds and more. Even a paused process seldom continues after an hour.
+MAX_LATENESS = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,10 +62,11 @@ class Window(NamedTuple):
     width: int
 
 
-def make_window(retention: timedelta, skew: timedelta) -> Window:
-    """Return the window of a ring that finds a mark for `retention`, if clocks are off by up to `skew`."""
+def make_window(retention: timedelta, skew: timedelta, lateness: timedelta = MAX_LATENESS) -> Window:
+    """Return the window of a ring that finds a mark for `retention`, if clocks are off by up to `skew`, and read up to `lateness` too early."""
     # One microsecond at both ends allows for the rounding of float clocks.
-    behind, ahead = (retention + 2 * skew) // _MICROSECOND + 1, 2 * skew // _MICROSECOND + 1
+    ahead = (2 * skew + lateness) // _MICROSECOND + 1
+    behind = (retention + 2 * skew + lateness) // _MICROSECOND + 1
     return Window(behind, ahead, -(-(behind + ahead) // (_MAX_LIVE_SLOTS - 1)))
 
 

@@ -47,10 +47,11 @@ class SeenIds(_IdLedger):
 
     The default outlives every redelivery that SQS can make. A retention as long as the queue and its dead-letter queue keep a message is
     enough. `retention=None` never forgets, so the ledger grows forever. Each message adds a hash of 10 bytes to the entity for up to
-    1.6 times the retention; `readable=True` stores the ID instead.
+    1.6 times the retention and two hours; `readable=True` stores the ID instead.
 
     If two services write to one entity, give each ledger its own `name`, which is part of all names that it stores. `also` is the ledger
-    that you used before: it's still read, and no longer written. Consumers' clocks can be off by 1/56 of the retention.
+    that you used before: it's still read, and no longer written. Consumers' clocks can be off by 1/56 of the retention, and a write can take
+    effect up to an hour after its call.
     """
 
     retention: timedelta | None = MAX_SQS_RETENTION
