@@ -1,7 +1,8 @@
 """Copy the site's pages into .site-pages/, from which MkDocs or a successor builds the site.
 
-The README is the first page. Besides docs/, the site shows the changelog, the READMEs of the examples and of infra, and one page per
-module, whose content is generated from docstrings. A link to a file that isn't a page of the site becomes a link to the repository.
+docs/site/home.md is the first page. In addition to docs/, the site shows the changelog, the READMEs of the examples and of infra, and one
+page per module, which is generated from docstrings in the order of docs/reference.md. A link to a file that isn't a page of the site
+becomes a link to the repository.
 """
 
 from __future__ import annotations
@@ -14,10 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / ".site-pages"
 REPOSITORY = "https://github.com/onewrite/onewrite"
-README_ADDRESS = re.compile(r"(?<=\]\()https://(?:github|raw\.githubusercontent)\.com/onewrite/onewrite/(?:blob/)?main/")
-BADGE = re.compile(r"^\[!\[.*\n", re.MULTILINE)
 REPOSITORY_ONLY = {"architecture.md", "benchmarks.md", "proof.md", "CONTRIBUTING.md", "SECURITY.md"}
-MODULES = ["dynamodb", "mongodb", "identity", "aws_lambda", "brokers", "sqs", "outbox", "metrics", "testing"]
 EXPLORE = """
 ## explore
 
@@ -53,22 +51,43 @@ def source_pages() -> dict[str, str]:
         f"examples/{path.parent.name}/README.md": f"examples/{path.parent.name}.md"
         for path in ROOT.glob("examples/*/README.md")
     }
-    return {"README.md": "index.md", **pages, **examples, "CHANGELOG.md": "changelog.md", "infra/README.md": "infra.md"}
+    return {"docs/site/home.md": "index.md", **pages, **examples, "CHANGELOG.md": "changelog.md", "infra/README.md": "infra.md"}
 
 
-def read_page(source: str) -> str:
-    """Return the page's text. The README's absolute links, which PyPI needs, become relative, and its badges are left out."""
-    text = (ROOT / source).read_text()
-    return README_ADDRESS.sub("", BADGE.sub("", text)) if source == "README.md" else text
+def read_names() -> dict[str, list[str]]:
+    """Return the public names of each module, in the order of docs/reference.md."""
+    modules = re.split(r"^## (onewrite\S*)$", (ROOT / "docs" / "reference.md").read_text(), flags=re.MULTILINE)[1:]
+    return {
+        module: re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+        for module, table in zip(modules[::2], modules[1::2], strict=True)
+    }
+
+
+def name_page(module: str) -> str:
+    """Return the generated page of a module."""
+    return f"reference/{module.removeprefix('onewrite.')}.md"
 
 
 def module_pages() -> dict[str, str]:
     """Return the generated pages and their text: one for each module."""
-    pages = {"reference/onewrite.md": "# onewrite\n\n::: onewrite\n"}
-    for module in MODULES:
-        pages[f"reference/{module}.md"] = f"# onewrite.{module}\n\n::: onewrite.{module}\n"
+    pages = {}
+    for module, names in read_names().items():
+        sections = [f"::: {module}.{name}\n" for name in names if name != "explore"]
+        pages[name_page(module)] = "\n".join([f"# {module}\n", *sections])
     pages["reference/testing.md"] += EXPLORE
     return pages
+
+
+def link_names(text: str) -> str:
+    """Return the index of names, each with a link to its signature."""
+    lines, module = [], ""
+    for line in text.splitlines():
+        if heading := re.fullmatch(r"## (onewrite\S*)", line):
+            module = heading[1]
+        name = re.match(r"\| `(\w+)` \|", line)
+        anchor = "" if name is None else "explore" if name[1] == "explore" else f"{module}.{name[1]}"
+        lines.append(re.sub(r"`(\w+)`", rf"[`\1`]({name_page(module)}#{anchor})", line, count=1) if anchor else line)
+    return "\n".join(lines)
 
 
 def rewrite_links(text: str, source: str, pages: dict[str, str]) -> str:
@@ -91,7 +110,8 @@ def rewrite_links(text: str, source: str, pages: dict[str, str]) -> str:
 def main() -> None:
     shutil.rmtree(TARGET, ignore_errors=True)
     pages = source_pages()
-    texts = {page: rewrite_links(read_page(source), source, pages) for source, page in pages.items()}
+    texts = {page: rewrite_links((ROOT / source).read_text(), source, pages) for source, page in pages.items()}
+    texts["reference.md"] = link_names(texts["reference.md"])
     for page, text in {**texts, **module_pages()}.items():
         path = TARGET / page
         path.parent.mkdir(parents=True, exist_ok=True)

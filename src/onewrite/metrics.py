@@ -32,6 +32,8 @@ from onewrite.outcome import Answer, Applied
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
+__all__ = ["Hook", "emf", "opentelemetry"]
+
 Reported: TypeAlias = Answer | Sequence[Answer] | BaseException | Skip | None
 Hook: TypeAlias = Callable[[Message | None, Reported, float], object]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import json
@@ -49,6 +50,13 @@ COLLECT: Any = load_collect()
 
 def test_every_page_has_one_place_in_the_navigation() -> None:
     assert sorted(IN_NAVIGATION) == sorted([*COLLECT.source_pages().values(), *COLLECT.module_pages()])
+
+
+def test_reference_lists_every_public_name_of_each_module() -> None:
+    listed = COLLECT.read_names()
+    assert {module: sorted(names) for module, names in listed.items()} == {
+        module: sorted(importlib.import_module(module).__all__) for module in listed
+    }
 
 
 def test_reference_shows_each_method_that_a_page_names() -> None:
