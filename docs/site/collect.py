@@ -51,7 +51,13 @@ def source_pages() -> dict[str, str]:
         f"examples/{path.parent.name}/README.md": f"examples/{path.parent.name}.md"
         for path in ROOT.glob("examples/*/README.md")
     }
-    return {"docs/site/home.md": "index.md", **pages, **examples, "CHANGELOG.md": "changelog.md", "infra/README.md": "infra.md"}
+    return {
+        "docs/site/home.md": "index.md",
+        **pages,
+        **examples,
+        "CHANGELOG.md": "changelog.md",
+        "infra/README.md": "infra.md",
+    }
 
 
 def read_names() -> dict[str, list[str]]:
