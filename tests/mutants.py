@@ -45,6 +45,9 @@ TARGETS: dict[tuple[str, ...], list[str]] = {
     ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout")],
     ("batch",): ["batch/order.py"],
     ("testing",): ["testing/explorer/judge.py"],
+    ("identity",): ["identity/*.py"],
+    ("sqs",): [f"sqs/{name}.py" for name in ("state", "waiting", "queue", "threads", "tasks", "worker")],
+    ("operate",): ["operate/*.py", "operate/doctor/*.py"],
     ("outbox", "dynamodb", "mongodb"): ["outbox/passes.py", "dynamodb/outboxes.py", "mongodb/outboxes.py"],
 }
 # Slow cases too, because the others are a sample, in which most claims are tried on one of the stores.
