@@ -6,7 +6,6 @@ from functools import cache
 
 import botocore.loaders
 import pytest
-import typer.main
 
 pytest_plugins = [
     "onewrite.testing.plugin",
@@ -20,10 +19,6 @@ pytest_plugins = [
 
 # Every session of boto3 reads the descriptions of the services from files again, and moto gives each test a session of its own.
 botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
-
-# A process runs one command, and makes all verbs out of their signatures for it. A test runs some in its own process, which takes the
-# verbs longer to make than to run.
-typer.main.get_command = cache(typer.main.get_command)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -23,11 +23,10 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 EXTRAS = {
     "dynamodb": "from onewrite.dynamodb import GuardedTable",
     "mongodb": "from onewrite.mongodb import GuardedCollection",
-    "aws": "from onewrite.aws_lambda import sqs_handler; from onewrite.identity import json_body; from onewrite.sqs import Worker",
+    "aws": "from onewrite.operate import main; assert main(['--help']) == main(['worker', '--help']) == 0; from onewrite.aws_lambda import sqs_handler; from onewrite.identity import json_body; from onewrite.sqs import Worker",
     "async": "from onewrite.dynamodb import AsyncGuardedTable",
     "opentelemetry": "from onewrite.metrics import opentelemetry",
     "testing": "from onewrite.testing import explore, moto_table; moto_table()",
-    "cli": "from onewrite.operate import main; assert main(['--help']) == main(['worker', '--help']) == 0",
     "all": "from onewrite.testing import mongomock_collection; mongomock_collection()",
 }
 TEST = """

@@ -33,7 +33,7 @@ else:
     print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}} & set({blocked!r}))))
 """
 ON_AWS, ON_MONGODB = ("boto3", "botocore", "aiobotocore"), ("pymongo", "bson")
-TOOLS = ("mongomock", "moto", "opentelemetry", "rich", "typer", "click")
+TOOLS = ("mongomock", "moto", "opentelemetry")
 
 
 def without(blocked: tuple[str, ...], statement: str) -> Any:
@@ -68,9 +68,8 @@ def test_missing_driver_is_an_import_error_naming_the_extra(
     [
         *[
             (f"onewrite{name}", (*ON_AWS, *ON_MONGODB, *TOOLS))
-            for name in ("", ".identity", ".aws_lambda", ".metrics", ".outbox")
+            for name in ("", ".identity", ".aws_lambda", ".metrics", ".outbox", ".operate.app")
         ],
-        ("onewrite.operate.app", (*ON_AWS, *ON_MONGODB, "mongomock", "moto")),
         ("onewrite.dynamodb", ON_MONGODB),
         ("onewrite.mongodb", ON_AWS),
     ],

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from onewrite.core.log import log
-from onewrite.operate.report import Level, LogFormat, log_to_stderr, own_log
+from onewrite.operate.options import LOG_FORMATS
+from onewrite.operate.report import log_to_stderr, own_log
 from tests.support.repairs import log_as_it_was
 
 NAMED = {"handlers": ["console"], "level": "ERROR", "propagate": False}
@@ -40,18 +41,18 @@ def logging_as_it_was() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-@pytest.mark.parametrize("style", LogFormat)
+@pytest.mark.parametrize("style", LOG_FORMATS)
 def test_log_has_the_requested_format_if_a_module_configures_logging(
-    style: LogFormat, act: Callable[[], None], capsys: pytest.CaptureFixture[str]
+    style: str, act: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     logging.root.handlers.clear()
     act()  # at its import
-    own_log(style, Level.INFO)
-    log_to_stderr(style, Level.INFO)
+    own_log(style, "INFO")
+    log_to_stderr(style, "INFO")
     log(logging.DEBUG, "details")
     log(logging.INFO, "%s failed", 3, details={"failed": 3})
     [line] = capsys.readouterr().err.splitlines()
-    if style is LogFormat.JSON:
+    if style == "json":
         assert json.loads(line)["onewrite"] == {"failed": 3}
     else:
         assert line.endswith("INFO onewrite: 3 failed")

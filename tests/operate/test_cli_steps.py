@@ -133,16 +133,6 @@ def test_released_unsent_step_is_shown(place: Place, capsys: pytest.CaptureFixtu
     assert "nobody knows" not in out
 
 
-def test_steps_are_shown_as_a_table_in_a_terminal(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    begin(place, 1, source="[red]bank")
-    monkeypatch.setattr(steps, "is_plain", lambda *_: False)
-    monkeypatch.setenv("COLUMNS", "300")
-    assert main(["steps", *place.options]) == 5
-    assert "[red]bank" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("held", [{"ow_steps": "x"}, {"ow_steps": ["x"]}])
 def test_damaged_entity_does_not_hide_others(place: Place, held: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     begin(place, 1)

@@ -1,7 +1,5 @@
 """The `onewrite` command: a module or package for each verb, and what the verbs share.
 
-The command needs packages that the library doesn't.
-
 - `image.py` is an engine-neutral image of an entity. `dynamodb.py` and `mongodb.py` read it, scan for it, and write only if
   the entity is unchanged. `stores.py` creates them from the command line, whose shared options are in `options.py`.
 - `report.py` prints text or JSON, chooses the exit code, and logs what was done.
@@ -11,16 +9,15 @@ The command needs packages that the library doesn't.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
 from onewrite.core.extras import find_package
-from onewrite.core.forking import handle_stop_signals, undo_in_children
+from onewrite.core.forking import STOP_SIGNALS, handle_stop_signals, undo_in_children
 from onewrite.operate.exits import EXTRAS, Exit, end_at_last, interrupt_process
-
-_REMEDY = 'pip install "onewrite[cli,aws,mongodb]"'
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             _make_usable()
             code = _run(sys.argv[1:], owns_process=True)
     finally:
-        handle_stop_signals(lambda *_: os._exit(code))  # the command is done, and a signal no longer changes its result
+        # The command is done, and a signal no longer changes its result. The interpreter resets every other handler as it ends.
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         end_at_last(code)
     return code
 
@@ -64,5 +63,7 @@ def _run(arguments: Sequence[str], *, owns_process: bool) -> int:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        sys.stderr.write(f"onewrite: {find_package(error)} is not installed. Run: {_REMEDY}\n")
+        package = find_package(error)
+        extra = "mongodb" if package == "pymongo" else "aws"
+        sys.stderr.write(f'onewrite: {package} is not installed. Run: pip install "onewrite[{extra}]"\n')
         return Exit.REFUSED

@@ -18,7 +18,7 @@ logger = logging.getLogger("onewrite")
 
 # The top-level modules that the extras install. For any other missing module our remedy wouldn't help, so the error is
 # raised.
-EXTRAS = frozenset({"boto3", "botocore", "bson", "pymongo", "rich", "typer"})
+EXTRAS = frozenset({"boto3", "botocore", "bson", "pymongo"})
 _LAST_WORDS = 1.0  # seconds after the drain, for an orderly exit to report what hasn't ended
 _LAST_SECONDS = 10.0  # for flushing logs and metrics at exit
 INTERRUPTED_TEXT = "Interrupted by a signal."

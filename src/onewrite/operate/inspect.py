@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, TypeAlias
-
-import typer
+from typing import Any
 
 from onewrite.core.event import moment
 from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, make_label_name
@@ -22,77 +21,57 @@ from onewrite.operate.exits import Exit
 from onewrite.operate.image import EntityImage, EntityLedger, IdSet, find_ledgers, find_step, read_id
 from onewrite.operate.modules import STORE, find_ledger
 from onewrite.operate.options import (
-    AnyMessageId,
-    AsJson,
-    Attribute,
-    EndpointUrl,
-    Key,
-    Parts,
-    Region,
-    RequiredCollection,
-    RequiredTable,
-    SequenceOption,
-    Source,
-    VersionOption,
+    Options,
+    VerbParser,
+    add_entity,
+    add_json,
+    add_message,
+    add_store,
     make_message,
+    make_number_reader,
+    refuse_ineffective,
 )
 from onewrite.operate.report import escape, format_count, run_verb, tell, tell_json
 from onewrite.operate.stores import open_store, read_entity
 
-InSequence: TypeAlias = Annotated[
-    int | None,
-    typer.Option(
-        "--in-sequence", metavar="FIRST", help="The marks belong to InSequence(first=FIRST), not to HighWaterMark."
-    ),
-]
-LedgerName: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--ledger",
-        metavar=STORE,
-        help="Judge by this ledger, this guarded store's ledger, or this function's result, instead of the labels.",
-    ),
-]
+
+def add_options(parser: VerbParser) -> None:
+    """Add the options of `inspect`."""
+    add_store(parser)
+    add_entity(parser)
+    add_message(parser)
+    parser.add_value(
+        "--in-sequence",
+        "The marks belong to InSequence(first=FIRST), not to HighWaterMark.",
+        metavar="FIRST",
+        kind=make_number_reader(int, -math.inf, math.inf),
+    )
+    ledger = "Judge by this ledger, this guarded store's ledger, or this function's result, instead of the labels."
+    parser.add_value("--ledger", ledger, metavar=STORE)
+    add_json(parser)
 
 
-def inspect(
-    *,
-    key: Key,
-    table: RequiredTable = None,
-    collection: RequiredCollection = None,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    attribute: Attribute = None,
-    message: AnyMessageId = None,
-    source: Source = "",
-    sequence: SequenceOption = None,
-    part: Parts = None,
-    in_sequence: InSequence = None,
-    ledger: LedgerName = None,
-    as_json: AsJson = False,
-    version: VersionOption = False,
-) -> None:
-    """Show what an entity holds: ledgers with their IDs and marks, pending events, open steps, a tombstone, and their bytes.
+def run(options: Options) -> int:
+    """Run the verb and return its exit code."""
+    if options["message"] is None:
+        names = ["source", "part", "sequence", "in_sequence", "ledger"]
+        refuse_ineffective(options, names, "without --message, whose delivery it describes")
+    if options["ledger"] is not None:
+        refuse_ineffective(options, ["in_sequence"], "with --ledger")
 
-    With --message, also show the outcome of a delivery of that message, and the reason. This only reads. The exit code is 3
-    if there is no such entity.
-    """
-    options = locals()
-    run_verb(lambda: _inspect(options))
+    def inspect_entity() -> int:
+        now, attribute = time.time(), options["attribute"]
+        inquiry = None
+        if options["message"] is not None:
+            inquiry = Inquiry(make_message(options), now, attribute, options["in_sequence"], find_ledger(options["ledger"]))
+        document = make_document(read_entity(open_store(options), options["key"]), now, attribute, inquiry)
+        if options["json"]:
+            tell_json(document)
+        else:
+            tell(format_lines(document, None if inquiry is None else inquiry.message))
+        return Exit.DONE
 
-
-def _inspect(options: dict[str, Any]) -> int:
-    now = time.time()
-    attribute = options["attribute"]
-    inquiry = None
-    if options["message"] is not None:
-        inquiry = Inquiry(make_message(options), now, attribute, options["in_sequence"], find_ledger(options["ledger"]))
-    document = make_document(read_entity(open_store(options), options["key"]), now, attribute, inquiry)
-    if options["as_json"]:
-        tell_json(document)
-    else:
-        tell(format_lines(document, None if inquiry is None else inquiry.message))
-    return Exit.DONE
+    return run_verb(inspect_entity)
 
 
 def make_document(image: EntityImage, now: float, attribute: str | None, inquiry: Inquiry | None) -> dict[str, Any]:

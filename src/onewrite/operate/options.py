@@ -1,101 +1,300 @@
-"""The shared options of the verbs: one name and one meaning for each."""
+"""The command line of a verb: a parser whose options can come from the environment too, and the options that verbs share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import Enum
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-
-import typer
+import os
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 from onewrite.errors import ConfigurationError
-from onewrite.message import Message
+from onewrite.message import Message, printable
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
 
-Options: TypeAlias = Mapping[str, Any]  # the values of the command line by the verb's argument names
+# The values by their options' names, and "given": the names of the options that the command line itself has.
+Options: TypeAlias = Mapping[str, Any]
 
 
-class MetricsKind(Enum):
-    """The destination of metrics."""
-
-    EMF = "emf"
-    OPENTELEMETRY = "opentelemetry"
+_MAX_ERROR = 4096  # characters, which can include a value of the command line
 
 
-def option(verb: str, name: str, text: str, **more: Any) -> Any:
-    """Return an option that the environment can set too: the worker's --queue-url as ONEWRITE_WORKER_QUEUE_URL."""
-    return typer.Option(f"--{name}", envvar=f"ONEWRITE_{verb}_{name}".upper().replace("-", "_"), help=text, **more)
+class _Option(NamedTuple):
+    label: str  # for an error, for example --queue-url
+    variable: str | None  # the environment variable that can set it
+    default: object
+    is_required: bool
+    takes: str  # "value", "values", or "nothing"
 
 
-def _show_version(is_given: bool) -> None:  # noqa: FBT001  # Typer calls it
-    if is_given:
-        typer.echo(f"onewrite {version('onewrite')}")
-        raise typer.Exit
+class _Once(Action):
+    """Stores a value, and refuses a second one, which would silently replace it."""
+
+    def __call__(  # the signature is argparse's
+        self,
+        parser: ArgumentParser,  # noqa: ARG002
+        namespace: Namespace,
+        values: object,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        if hasattr(namespace, self.dest):
+            raise ArgumentError(self, "pass it once")
+        setattr(namespace, self.dest, True if self.nargs == 0 else values)
 
 
-VersionOption: TypeAlias = Annotated[
-    bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
-]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+class _Each(Action):
+    """Collects the values of a repeated option, and refuses equal ones."""
+
+    def __call__(  # the signature is argparse's
+        self,
+        parser: ArgumentParser,  # noqa: ARG002
+        namespace: Namespace,
+        values: object,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        earlier_values = getattr(namespace, self.dest, [])
+        if values in earlier_values:
+            raise ArgumentError(self, f"pass {values} once")
+        setattr(namespace, self.dest, [*earlier_values, values])
 
 
-def _make_table_option(more: str = "") -> Any:
-    return typer.Option("--table", metavar="NAME", envvar="ONEWRITE_TABLE", help=f"A DynamoDB table.{more}")
+class VerbParser(ArgumentParser):
+    """The parser of one verb.
+
+    An option can be passed once, and a value can begin with a dash. The order is: the command line, the environment, the default.
+    """
+
+    def __init__(self, verb: str, description: str) -> None:
+        super().__init__(
+            prog=f"onewrite {verb}", description=description, allow_abbrev=False, argument_default=SUPPRESS, usage=None
+        )
+        self.verb = verb
+        self._prefix = f"ONEWRITE_{verb}_".upper().replace("-", "_")
+        self._options: dict[str, _Option] = {}
+
+    def add_position(
+        self, name: str, metavar: str, text: str, *, variable: str | None = None, is_required: bool = False
+    ) -> None:
+        """Add the verb's only argument without a name."""
+        self._options[name] = _Option(metavar, variable, None, is_required, "value")
+        self.add_argument(name, metavar=metavar, nargs="?", type=read_text, help=_describe(text, variable, None))
+
+    def add_value(
+        self,
+        flag: str,
+        text: str,
+        *,
+        metavar: str,
+        variable: str | bool = False,
+        default: object = None,
+        kind: Callable[[str], object] | None = None,
+        choices: Sequence[str] | None = None,
+        is_required: bool = False,
+        repeats: bool = False,
+    ) -> None:
+        """Add an option with a value. A `variable` of True is its usual name, for example ONEWRITE_WORKER_QUEUE_URL."""
+        variable_name = self._name_variable(flag) if variable is True else variable or None
+        name = _read_name(flag)
+        self._options[name] = _Option(flag, variable_name, default, is_required, "values" if repeats else "value")
+        self.add_argument(
+            flag,
+            action=_Each if repeats else _Once,
+            type=kind or read_text,
+            choices=choices,
+            metavar=metavar,
+            help=_describe(text, variable_name, default),
+        )
+
+    def add_flag(self, flag: str, text: str, *, has_variable: bool = False) -> None:
+        """Add an option without a value."""
+        variable = self._name_variable(flag) if has_variable else None
+        self._options[_read_name(flag)] = _Option(flag, variable, default=False, is_required=False, takes="nothing")
+        self.add_argument(flag, action=_Once, nargs=0, help=_describe(text, variable, None))
+
+    def read(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """Return the values of all options, and the names of those that the command line has."""
+        given = vars(self.parse_args(self._join_values(arguments)))
+        values = {name: option.default for name, option in self._options.items()}
+        for name, option in self._options.items():
+            if name not in given and option.variable is not None and (text := os.environ.get(option.variable)):
+                values |= self._read_variable(option, text)
+        values |= given
+        missing = [name for name, option in self._options.items() if option.is_required and values[name] is None]
+        if missing:
+            option = self._options[missing[0]]
+            self.error(f"{option.label} is missing. Pass it{f', or set {option.variable}' if option.variable else ''}")
+        return {**values, "given": frozenset(given)}
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage, because a container's log has room for one line."""
+        raise ConfigurationError(f"{printable(message, _MAX_ERROR)}. For usage, run `{self.prog} --help`.")
+
+    def _join_values(self, arguments: Sequence[str]) -> list[str]:
+        """Return the arguments with each value that begins with a dash joined to its option, or argparse takes it for an option."""
+        labels = {option.label for option in self._options.values()}
+        value_labels = {option.label for option in self._options.values() if option.takes != "nothing"}
+        joined: list[str] = []
+        for argument in arguments:
+            is_value = argument.startswith("-") and argument.partition("=")[0] not in {*labels, "-h", "--help"}
+            if is_value and joined and joined[-1] in value_labels:
+                joined[-1] += f"={argument}"
+            else:
+                joined.append(argument)
+        return joined
+
+    def _read_variable(self, option: _Option, text: str) -> dict[str, Any]:
+        """Return the value of an environment variable, as if the command line had it."""
+        match option.takes:
+            case "nothing" if text.lower() in ("0", "false", "no", "off"):
+                return {}
+            case "nothing" if text.lower() in ("1", "true", "yes", "on"):
+                arguments = [option.label]
+            case "nothing":
+                self.error(f"{option.variable}: expected true or false, got {text!r}")
+            case "values":
+                arguments = [f"{option.label}={part}" for part in text.split()]
+            case _:
+                arguments = [f"{option.label}={text}"] if option.label.startswith("-") else ["--", text]
+        try:
+            return vars(self.parse_args(arguments))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{option.variable}: {error}") from None
+
+    def _name_variable(self, flag: str) -> str:
+        return f"{self._prefix}{_read_name(flag)}".upper()
 
 
-def _make_collection_option(more: str = "") -> Any:
-    text = f"A MongoDB collection: mongodb://HOST/DATABASE.COLLECTION.{more}"
-    return typer.Option("--collection", metavar="URL", envvar="ONEWRITE_COLLECTION", help=text)
+def _read_name(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
-TableName: TypeAlias = Annotated[str | None, _make_table_option()]
-CollectionUrl: TypeAlias = Annotated[str | None, _make_collection_option()]
-# For verbs that need one of the two.
-RequiredTable: TypeAlias = Annotated[str | None, _make_table_option(" Required without --collection.")]
-RequiredCollection: TypeAlias = Annotated[str | None, _make_collection_option(" Required without --table.")]
-Region: TypeAlias = Annotated[str | None, typer.Option("--region", help="The AWS region, if not the configured one.")]
-EndpointUrl: TypeAlias = Annotated[
-    str | None, typer.Option("--endpoint-url", metavar="URL", help="The endpoint of DynamoDB, if not AWS's.")
-]
+def _describe(text: str, variable: str | None, default: object) -> str:
+    """Return the help of an option, with its default and its environment variable."""
+    notes = (
+        [] if default in (None, "") else [f"default: {default:g}" if isinstance(default, float) else f"default: {default}"]
+    )
+    notes += [variable] if variable is not None else []
+    return (f"{text} ({', '.join(notes)})" if notes else text).replace("%", "%%")
 
 
-Key: TypeAlias = Annotated[
-    str,
-    typer.Option("--key", metavar="JSON", help="""The entity: '{"orderId": "o-1"}', or a MongoDB _id in extended JSON."""),
-]
-Attribute: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--attribute",
-        metavar="NAME",
-        help=(
-            "The attribute of the ledger's label, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or "
-            "the attribute of MessageIds."
-        ),
-    ),
-]
-_MESSAGE = typer.Option("--message", metavar="ID", help="The message's id.")
-MessageId: TypeAlias = Annotated[str, _MESSAGE]
-AnyMessageId: TypeAlias = Annotated[str | None, _MESSAGE]
-Source: TypeAlias = Annotated[str, typer.Option("--source", metavar="TEXT", help="The message's source.")]
-SequenceOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--sequence", metavar="N", help="The message's sequence: a number, or a text such as 00042 or 'text:42'."),
-]
-Parts: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--part", metavar="NAME", help="The message's part, as in message.part(NAME). Repeat it for several parts."
-    ),
-]
-Operator: TypeAlias = Annotated[
-    str | None, typer.Option("--operator", help="Your name, for the log. The default is the user of this process.")
-]
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Write. Without this option nothing is written.")]
+def read_text(text: str) -> str:
+    """Return a value, unless it is empty, such as "$ID" if ID isn't set: an empty value could change what the verb does."""
+    if not text:
+        raise ArgumentTypeError("the value is empty")
+    return text
+
+
+def make_number_reader(kind: type[int | float], low: float, high: float) -> Callable[[str], int | float]:
+    """Return a function that reads a number within these limits."""
+
+    def read(text: str) -> int | float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = None
+        if number is None or not low <= number <= high:  # NaN is outside of all limits
+            form = "a whole number" if kind is int else "a number"
+            raise ArgumentTypeError(f"expected {form} from {low:g} to {high:g}, got {text!r}")
+        return number
+
+    return read
+
+
+# --- options of several verbs -------------------------------------------------------------------------------------------
+
+METRICS = ("emf", "opentelemetry")
+LOG_FORMATS = ("text", "json")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+def add_store(parser: VerbParser, *, is_required: bool = True) -> None:
+    """Add the options that name a table or a collection."""
+    either = " Required without {}." if is_required else ""
+    table = f"A DynamoDB table.{either.format('--collection')}"
+    collection = f"A MongoDB collection: mongodb://HOST/DATABASE.COLLECTION.{either.format('--table')}"
+    parser.add_value("--table", table, metavar="NAME", variable="ONEWRITE_TABLE")
+    parser.add_value("--collection", collection, metavar="URL", variable="ONEWRITE_COLLECTION")
+    parser.add_value("--region", "The AWS region, if not the configured one.", metavar="REGION")
+    parser.add_value("--endpoint-url", "The endpoint of DynamoDB, if not AWS's.", metavar="URL")
+
+
+def add_entity(parser: VerbParser) -> None:
+    """Add the options that name an entity and one of its ledgers."""
+    key = """The entity: '{"orderId": "o-1"}', or a MongoDB _id in extended JSON."""
+    parser.add_value("--key", key, metavar="JSON", is_required=True)
+    attribute = (
+        "The attribute of the ledger's label, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or the "
+        "attribute of MessageIds."
+    )
+    parser.add_value("--attribute", attribute, metavar="NAME")
+
+
+def add_source(parser: VerbParser) -> None:
+    """Add the options that name a message's source and parts."""
+    parser.add_value("--source", "The message's source.", metavar="TEXT", default="", kind=str)
+    part = "The message's part, as in message.part(NAME). Repeat it for several parts."
+    parser.add_value("--part", part, metavar="NAME", repeats=True)
+
+
+def add_message(parser: VerbParser, *, is_required: bool = False) -> None:
+    """Add the options that name a message."""
+    parser.add_value("--message", "The message's id.", metavar="ID", is_required=is_required)
+    add_source(parser)
+    sequence = "The message's sequence: a number, or a text such as 00042 or 'text:42'."
+    parser.add_value("--sequence", sequence, metavar="N")
+
+
+def add_json(parser: VerbParser) -> None:
+    parser.add_flag("--json", "Print one JSON document and nothing else.")
+
+
+def add_logging(parser: VerbParser) -> None:
+    """Add the options of a process that runs for long."""
+    parser.add_value(
+        "--drain-seconds",
+        "The maximum number of seconds from SIGTERM or Ctrl-C to the end.",
+        metavar="SECONDS",
+        variable=True,
+        default=25.0,
+        kind=make_number_reader(float, 0, 43_200),
+    )
+    parser.add_value(
+        "--metrics",
+        "emf prints CloudWatch metrics; opentelemetry counts on the global meter. Repeat it for both.",
+        metavar="KIND",
+        variable=True,
+        choices=METRICS,
+        repeats=True,
+    )
+    parser.add_value(
+        "--log-format",
+        "text for lines, or json for one JSON object per line.",
+        metavar="FORMAT",
+        variable=True,
+        default="text",
+        choices=LOG_FORMATS,
+    )
+    parser.add_value(
+        "--log-level",
+        f"The minimum level to log: {', '.join(LOG_LEVELS)}.",
+        metavar="LEVEL",
+        variable=True,
+        default="INFO",
+        kind=str.upper,
+        choices=LOG_LEVELS,
+    )
+
+
+def refuse_ineffective(options: Options, names: Iterable[str], why: str) -> None:
+    """Raise if the command line has an option that would have no effect."""
+    for name in names:
+        if name in options["given"]:
+            raise ConfigurationError(
+                f"--{name.replace('_', '-')} has no effect {why}. Remove it, or run `onewrite {options['verb']} --help`."
+            )
+
 
 _TEXT = "text:"
 

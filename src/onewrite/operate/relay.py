@@ -10,11 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import partial
 from logging import INFO
-from typing import Annotated, Any, TypeAlias
-
-import typer
 
 from onewrite.core.event import Outbox
 from onewrite.core.forking import on_signals
@@ -23,22 +19,19 @@ from onewrite.errors import ConfigurationError
 from onewrite.operate.exits import Exit, interrupt_process, make_deadline
 from onewrite.operate.modules import RELAY, find
 from onewrite.operate.options import (
-    AsJson,
-    CollectionUrl,
-    EndpointUrl,
-    MetricsKind,
     Options,
-    Region,
-    TableName,
-    VersionOption,
+    VerbParser,
+    add_json,
+    add_logging,
+    add_store,
     get_global_meter,
-    option,
+    make_number_reader,
+    refuse_ineffective,
 )
 from onewrite.operate.report import (
-    Level,
-    LogFormat,
     NothingToDo,
     NotThere,
+    confirm,
     escape,
     format_age,
     format_count,
@@ -56,132 +49,98 @@ from onewrite.outbox import Relay, SweepReport, Waiting
 from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
 
-_option = partial(option, "RELAY")
 _SUMMARY = 60.0  # seconds between two summary lines
 _STORE_OPTIONS = ("outbox", "index", "to", "table", "collection", "region", "endpoint_url")
 
-Name: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(
-        metavar=f"[{RELAY}]",
-        envvar="ONEWRITE_RELAY",
-        help=(
-            "The Relay, or a function that creates it, for example shop.relays:orders. Without it, pass --table or "
-            "--collection."
-        ),
-    ),
-]
-OutboxName: TypeAlias = Annotated[
-    str | None,
-    _option("outbox", "The name of the store's Outbox, for example shop/orders. Required with --table or --collection."),
-]
-Index: TypeAlias = Annotated[str | None, _option("index", "The sparse index of the table's Outbox.")]
-To: TypeAlias = Annotated[
-    str | None,
-    _option(
-        "to",
+
+def add_options(parser: VerbParser) -> None:
+    """Add the options of `relay`. The environment can't set an operator's action."""
+    name = (
+        "The Relay, or a function that creates it, for example shop.relays:orders. Without it, pass --table or --collection."
+    )
+    parser.add_position("relay", RELAY, name, variable="ONEWRITE_RELAY")
+    add_store(parser, is_required=False)
+    outbox = "The name of the store's Outbox, for example shop/orders. Required with --table or --collection."
+    parser.add_value("--outbox", outbox, metavar="NAME", variable=True)
+    parser.add_value("--index", "The sparse index of the table's Outbox.", metavar="NAME", variable=True)
+    to = (
         "The destination of the store's events: an SQS queue's URL, or the ARN of an SNS topic or EventBridge bus. "
-        "Required with --table or --collection, except with --stuck, --skip, or --restart.",
-    ),
-]
-Once: TypeAlias = Annotated[bool, _option("once", "Make one pass over all pending events, and stop.")]
-Poll: TypeAlias = Annotated[float, _option("poll", "Seconds between two passes.", min=0.01, max=86_400)]
-OlderThan: TypeAlias = Annotated[
-    float, _option("older-than", "Skip events that have been pending for fewer seconds.", min=0, max=1e9)
-]
-DrainSeconds: TypeAlias = Annotated[
-    float, _option("drain-seconds", "The maximum number of seconds from SIGTERM or Ctrl-C to the end.", min=0, max=43_200)
-]
-Metrics: TypeAlias = Annotated[
-    list[MetricsKind] | None, _option("metrics", "emf prints CloudWatch metrics; opentelemetry counts on the global meter.")
-]
-Format: TypeAlias = Annotated[LogFormat, _option("log-format", "Text lines, or one JSON object per line.")]
-LogLevel: TypeAlias = Annotated[Level, _option("log-level", "The minimum level to log.", case_sensitive=False)]
-Operator: TypeAlias = Annotated[
-    str | None,
-    _option("operator", "Your name, for the log of --skip or --restart. The default is the user of this process."),
-]
-# An operator action needs its option each time. The environment can't set it.
-Stuck: TypeAlias = Annotated[bool, typer.Option("--stuck", help="List the events that have been pending longest, and stop.")]
-Skip: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="ID", help="Skip the event with this ID, which must be its entity's oldest.")
-]
-Restart: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SOURCE",
-        help="After a restore from backup: number the events of this source from 1 again, under a new source.",
-    ),
-]
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Don't ask before skipping or restarting.")]
+        "Required with --table or --collection, except with --stuck, --skip, or --restart."
+    )
+    parser.add_value("--to", to, metavar="DESTINATION", variable=True)
+    parser.add_flag("--once", "Make one pass over all pending events, and stop.", has_variable=True)
+    parser.add_value(
+        "--poll",
+        "Seconds between two passes.",
+        metavar="SECONDS",
+        variable=True,
+        default=1.0,
+        kind=make_number_reader(float, 0.01, 86_400),
+    )
+    parser.add_value(
+        "--older-than",
+        "Skip events that have been pending for fewer seconds.",
+        metavar="SECONDS",
+        variable=True,
+        default=0,
+        kind=make_number_reader(float, 0, 1e9),
+    )
+    add_logging(parser)
+    parser.add_flag("--stuck", "List the events that have been pending longest, and stop.")
+    parser.add_value("--skip", "Skip the event with this ID, which must be its entity's oldest.", metavar="ID")
+    restart = "After a restore from backup: number the events of this source from 1 again, under a new source."
+    parser.add_value("--restart", restart, metavar="SOURCE")
+    operator = "Your name, for the log of --skip or --restart. The default is the user of this process."
+    parser.add_value("--operator", operator, metavar="NAME", variable=True)
+    parser.add_flag("--yes", "Don't ask before skipping or restarting.")
+    add_json(parser)
 
 
-def relay(
-    context: typer.Context,
-    name: Name = None,
-    *,
-    table: TableName = None,
-    collection: CollectionUrl = None,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    outbox: OutboxName = None,
-    index: Index = None,
-    to: To = None,
-    once: Once = False,
-    poll: Poll = 1.0,
-    older_than: OlderThan = 0,
-    drain_seconds: DrainSeconds = 25.0,
-    metrics: Metrics = None,
-    log_format: Format = LogFormat.TEXT,
-    log_level: LogLevel = Level.INFO,
-    stuck: Stuck = False,
-    skip: Skip = None,
-    restart: Restart = None,
-    operator: Operator = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
-    version: VersionOption = False,
-) -> None:
-    """Publish the events that a store's writes emit, until SIGTERM or Ctrl-C. Then finish the work in progress.
-
-    --once ends with exit code 1 if something failed, and with 5 if the broker refused an event or an outbox can't be read.
-    --stuck ends with 5 if it lists anything. The environment can set each option except the operator actions: --to as
-    ONEWRITE_RELAY_TO.
-    """
-    _start(**locals())
-
-
-def _start(context: typer.Context, name: str | None, log_format: LogFormat, log_level: Level, **options: Any) -> None:
-    """Publish, or perform the only operator action among the options."""
+def run(options: Options) -> int:
+    """Publish, or perform the only operator action among the options. Return the exit code."""
     acts = [act for act in ("stuck", "skip", "restart") if options[act]]
     if len(acts) > 1:
         raise ConfigurationError("Pass only one of --stuck, --skip, and --restart.")
-    sources = {option_name: context.get_parameter_source(option_name) for option_name in ("name", *_STORE_OPTIONS)}
-    given = [option_name for option_name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-    if "name" not in given and {"table", "collection"} & {*given}:
-        name = None  # the environment's RELAY is for a command without a store
-    owns_process: bool = context.obj
+    act = acts[0] if acts else None
+    _check_options(options, act)
 
     def run_act() -> int:
-        level = Level.INFO if acts else log_level  # an operator's action is logged whatever --log-level is
-        relay = _choose_relay(name, given, options, publishes=not acts)
-        if owns_process:
-            own_log(log_format, level)
-        log_to_stderr(log_format, level)  # for other loggers, unless the user's module has configured logging
-        if options["stuck"]:
-            return list_stuck(relay, timedelta(seconds=options["older_than"]), as_json=options["as_json"])
-        if options["skip"]:
-            return skip_event(relay, options["skip"], operator=options["operator"], yes=options["yes"])
-        if options["restart"]:
-            return restart_entity(relay, options["restart"], operator=options["operator"], yes=options["yes"])
-        return _publish(relay, options, owns_process=owns_process)
+        level = options["log_level"] if act is None else "INFO"  # an operator's action is always logged
+        relay = _choose_relay(options, publishes=act is None)
+        if options["owns_process"]:
+            own_log(options["log_format"], level)
+        log_to_stderr(options["log_format"], level)  # for other loggers, unless the user's module has configured logging
+        match act:
+            case "stuck":
+                return list_stuck(relay, timedelta(seconds=options["older_than"]), as_json=options["json"])
+            case "skip":
+                return skip_event(relay, options["skip"], operator=options["operator"], yes=options["yes"])
+            case "restart":
+                return restart_entity(relay, options["restart"], operator=options["operator"], yes=options["yes"])
+            case _:
+                return _publish(relay, options)
 
-    run_verb(run_act)
+    return run_verb(run_act)
 
 
-def _choose_relay(name: str | None, given: Sequence[str], options: Options, *, publishes: bool) -> Relay:
-    """Return a module's relay, or a new one for a store. `given` are the names of the options on the command line."""
-    if name is None:
+def _check_options(options: Options, act: str | None) -> None:
+    """Raise for an option that would have no effect."""
+    if act != "stuck":
+        refuse_ineffective(options, ["json"], "without --stuck")
+    if act not in ("skip", "restart"):
+        refuse_ineffective(options, ["yes", "operator"], "without --skip or --restart")
+    else:
+        refuse_ineffective(options, ["older_than"], f"with --{act}")
+    if act is not None:
+        refuse_ineffective(options, ["to", "once", "poll", "drain_seconds", "metrics", "log_level"], f"with --{act}")
+    if options["once"]:
+        refuse_ineffective(options, ["poll"], "with --once")
+
+
+def _choose_relay(options: Options, *, publishes: bool) -> Relay:
+    """Return a module's relay, or a new one for a store."""
+    name, given = options["relay"], options["given"]
+    if name is None or ("relay" not in given and {"table", "collection"} & given):  # the environment's relay has no store
         for option_name in ("outbox", "to") if publishes else ("outbox",):
             if is_named(options) and options[option_name] is None:
                 raise ConfigurationError(
@@ -193,7 +152,7 @@ def _choose_relay(name: str | None, given: Sequence[str], options: Options, *, p
             raise ConfigurationError(
                 f"Remove --{option_name.replace('_', '-')} or {name}: the module's Relay already determines it."
             )
-    candidate = find(name, RELAY, quiet=options["as_json"])
+    candidate = find(name, RELAY, quiet=options["json"])
     if not isinstance(candidate, Relay):
         raise ConfigurationError(
             f"{RELAY}: {name!r} is a {type(candidate).__name__}. Name an onewrite.outbox.Relay, or a function that "
@@ -202,13 +161,13 @@ def _choose_relay(name: str | None, given: Sequence[str], options: Options, *, p
     return candidate
 
 
-def _publish(relay: Relay, options: dict[str, Any], *, owns_process: bool) -> int:
+def _publish(relay: Relay, options: Options) -> int:
     """Publish until stopped, or with --once for one pass. Return the exit code."""
     kinds = options["metrics"] or ()
-    progress = PassLog([emf() if kind is MetricsKind.EMF else opentelemetry(get_global_meter()) for kind in kinds])
+    progress = PassLog([emf() if kind == "emf" else opentelemetry(get_global_meter()) for kind in kinds])
     oldest = timedelta(seconds=options["older_than"])
     code: int = Exit.DONE
-    stop = _make_stop(relay, options["drain_seconds"], owns_process=owns_process)
+    stop = _make_stop(relay, options["drain_seconds"], owns_process=options["owns_process"])
     if options["once"]:
         with on_signals(stop):
             sweep = relay.sweep(oldest)
@@ -314,7 +273,7 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
 
 
 def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) -> int:
-    """Replace an event with one of type onewrite.skipped, after a question unless `yes`. Return FAILED if the answer is no."""
+    """Replace an event with one of type onewrite.skipped, after a question unless `yes`."""
     stuck = next((entity for entity in relay.waiting(most=sys.maxsize) if entity.event.id == event_id), None)
     if stuck is None:
         raise NotThere(
@@ -322,23 +281,22 @@ def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) 
             "event. To list the events that can be skipped, use --stuck."
         )
     tell([_format_line(stuck)])
-    if not (yes or typer.confirm("Consumers will receive an event of type onewrite.skipped instead. Skip it?")):
-        return Exit.FAILED
+    if not (yes or confirm("Consumers will receive an event of type onewrite.skipped instead. Skip it?")):
+        tell("Nothing was skipped.\n")
+        return Exit.DONE
     known = {"act": "skip", "type": stuck.event.type, "id": event_id, "source": stuck.event.source}
     with record_unknown_result(f"skip of {stuck.event.type} {event_id} of {stuck.event.source}", operator, known):
         replacement = relay.skip(source=stuck.event.source, id=event_id)
     if replacement is None:
         raise NothingToDo("The event was published in the meantime, so nothing was skipped.")
     text = f"Skipped {stuck.event.type} {event_id}, number {replacement.sequence} of {replacement.source}."
-    tell(f"{text}\nIts body was: {stuck.event.body}\n")
-    # Log the body too, because this is now its only copy.
-    details = {**known, "number": replacement.sequence, "source": replacement.source, "body": stuck.event.body}
-    record(f"{text} Its body was: {stuck.event.body}", operator, details)
+    record(text, operator, {**known, "number": replacement.sequence, "source": replacement.source})
+    tell(f"{text}\nIts body was: {stuck.event.body}\n")  # not in the log, which can be less confidential than the store
     return Exit.DONE
 
 
 def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool) -> int:
-    """Number an entity's events from 1 again, under a new source, after a question unless `yes`. Return FAILED if the answer is no."""
+    """Number an entity's events from 1 again, under a new source, after a question unless `yes`."""
     outbox = relay.look(source)
     if outbox is None:
         raise NotThere(
@@ -350,8 +308,9 @@ def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool
         "Do this only after a restore from a backup. Consumers will see a new source, whose events begin at number 1. Pending events are published "
         "under it with new IDs, so consumers apply them again if they had received them before the restore.\n"
     )
-    if not (yes or typer.confirm("Are the entity's writers and relays stopped? Restart it?")):
-        return Exit.FAILED
+    if not (yes or confirm("Are the entity's writers and relays stopped? Restart it?")):
+        tell("Nothing was restarted.\n")
+        return Exit.DONE
     details = {"act": "restart", "source": outbox.source, "sent": outbox.sent, "pending": len(outbox.pending)}
     with record_unknown_result(f"restart of {outbox.source}", operator, details):
         new_source = relay.restart(source=source)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-import typer
-
-from onewrite.core.flow import run
+from onewrite.core.flow import run as run_flow
 from onewrite.core.label import OUTBOX, is_outbox_label
 from onewrite.errors import ConfigurationError
 from onewrite.operate import changes
@@ -18,111 +15,66 @@ from onewrite.operate.changes import Repair, TargetMark
 from onewrite.operate.exits import Exit
 from onewrite.operate.image import EntityImage, EntityStore
 from onewrite.operate.options import (
-    AsJson,
-    Attribute,
-    EndpointUrl,
-    Key,
-    MessageId,
-    Operator,
     Options,
-    Parts,
-    Region,
-    RequiredCollection,
-    RequiredTable,
-    SequenceOption,
-    Source,
-    VersionOption,
-    Yes,
+    VerbParser,
+    add_entity,
+    add_json,
+    add_message,
+    add_source,
+    add_store,
     make_message,
+    refuse_ineffective,
 )
 from onewrite.operate.report import escape, log_to_stderr, record, record_unknown_result, run_verb, say, tell, tell_json
 from onewrite.operate.stores import open_store, read_entity
 
 
-def forget(
-    *,
-    key: Key,
-    message: MessageId,
-    table: RequiredTable = None,
-    collection: RequiredCollection = None,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    attribute: Attribute = None,
-    source: Source = "",
-    sequence: SequenceOption = None,
-    part: Parts = None,
-    yes: Yes = False,
-    operator: Operator = None,
-    as_json: AsJson = False,
-    version: VersionOption = False,
-) -> None:
-    """Let one message take effect once more. Show the request, and write only with --yes."""
-    options = locals()
-
-    def forget_message(image: EntityImage) -> Repair:
-        return changes.forget(image, Inquiry(make_message(options), time.time(), attribute))
-
-    run_verb(lambda: _change("forget", options, forget_message))
+def add_options(parser: VerbParser) -> None:
+    """Add the options of the verb."""
+    add_store(parser)
+    add_entity(parser)
+    match parser.verb:
+        case "forget":
+            add_message(parser, is_required=True)
+        case "set-mark":
+            add_source(parser)
+            last = "The last sequence that counts as done. Required without --remove."
+            parser.add_value("--sequence", last, metavar="N")
+            parser.add_flag("--remove", "Remove the mark, as if the source had sent nothing. Required without --sequence.")
+        case _:
+            pass
+    parser.add_flag("--yes", "Write. Without this option nothing is written.")
+    operator = "Your name, for the log. The default is the user of this process."
+    parser.add_value("--operator", operator, metavar="NAME")
+    add_json(parser)
 
 
-def set_mark(
-    *,
-    key: Key,
-    table: RequiredTable = None,
-    collection: RequiredCollection = None,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    attribute: Attribute = None,
-    source: Source = "",
-    part: Parts = None,
-    sequence: Annotated[
-        str | None,
-        typer.Option("--sequence", metavar="N", help="The last sequence that counts as done. Required without --remove."),
-    ] = None,
-    remove: Annotated[
-        bool,
-        typer.Option("--remove", help="Remove the mark, as if the source had sent nothing. Required without --sequence."),
-    ] = False,
-    yes: Yes = False,
-    operator: Operator = None,
-    as_json: AsJson = False,
-    version: VersionOption = False,
-) -> None:
-    """Move a source's mark. Show which sequences it affects, and write only with --yes."""
-    options = locals()
-
-    def move_mark(image: EntityImage) -> Repair:
-        if (sequence is None) != remove:
-            raise ConfigurationError("Pass --sequence with the new mark, or --remove.")
-        target = TargetMark(source, tuple(part or ()), sequence, attribute)
-        return changes.set_mark(image, target, time.time())
-
-    run_verb(lambda: _change("set-mark", options, move_mark))
+def run(options: Options) -> int:
+    """Run the verb and return its exit code."""
+    return run_verb(lambda: _change(options))
 
 
-def clear(
-    *,
-    key: Key,
-    table: RequiredTable = None,
-    collection: RequiredCollection = None,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    attribute: Attribute = None,
-    yes: Yes = False,
-    operator: Operator = None,
-    as_json: AsJson = False,
-    version: VersionOption = False,
-) -> None:
-    """Empty a ledger of an entity. Show which messages would take effect again, and write only with --yes."""
-    options = locals()
-    run_verb(lambda: _change("clear", options, lambda image: changes.clear(image, attribute, time.time())))
+def _plan_repair(options: Options, image: EntityImage) -> Repair:
+    attribute, now = options["attribute"], time.time()
+    match options["verb"]:
+        case "forget":
+            return changes.forget(image, Inquiry(make_message(options), now, attribute))
+        case "set-mark":
+            target = TargetMark(options["source"], tuple(options["part"] or ()), options["sequence"], attribute)
+            return changes.set_mark(image, target, now)
+        case _:
+            return changes.clear(image, attribute, now)
 
 
-def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Repair]) -> int:
+def _change(options: Options) -> int:
     """Show a change of an entity. With --yes, write it if the entity is unchanged. Return the exit code."""
+    if options["verb"] == "set-mark" and (options["sequence"] is None) != options["remove"]:
+        raise ConfigurationError("Pass --sequence with the new mark, or --remove.")
+    if not options["yes"]:
+        refuse_ineffective(options, ["operator"], "without --yes")
     store = open_store(options)
     image = read_entity(store, options["key"])
-    repair = plan_repair(image)
+    repair = _plan_repair(options, image)
     effects = repair.effects
     if is_outbox_label(image.fields.get(OUTBOX.label)):
         effects += (
@@ -132,12 +84,12 @@ def _change(act: str, options: Options, plan_repair: Callable[[EntityImage], Rep
             ),
         )
     requests = [store.to_json(call) for call in store.calls(image, repair.edit)]
-    if not options["as_json"]:
+    if not options["json"]:
         change_lines, effect_lines = [[f"  {escape(text)}" for text in texts] for texts in (repair.changes, effects)]
         request_lines = [f"  {json.dumps(_shorten(request))}" for request in requests]
         tell([f"{image.name}:", *change_lines, "What that means:", *effect_lines, "The request:", *request_lines])
-    result = _write(act, options["operator"], store, image, repair) if options["yes"] else None
-    if options["as_json"]:
+    result = _write(options["verb"], options["operator"], store, image, repair) if options["yes"] else None
+    if options["json"]:
         document = {"entity": image.name, "changes": repair.changes, "effects": effects, "requests": requests}
         tell_json({**document, "written": result == 0})
     elif result is None:
@@ -167,7 +119,7 @@ def _write(act: str, operator: str | None, store: EntityStore, image: EntityImag
     changed = "; ".join(repair.changes)
     details = {"act": act, "entity": image.name, "of": total, "changes": [*repair.changes]}
     with record_unknown_result(f"{act} of {image.name} ({changed})", operator, details):
-        count = run(store.write(image, repair.edit), store.target)
+        count = run_flow(store.write(image, repair.edit), store.target)
     if count:
         partly = "" if count == total else f" ({count} of {total} requests, before another writer changed it)"
         record(f"{act} of {image.name}{partly}: {changed}.", operator, {**details, "requests": count})

@@ -12,14 +12,11 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from enum import Enum
-from typing import Any, NoReturn, TextIO, cast
-
-import typer
+from typing import Any, NoReturn, cast
 
 from onewrite.core.forking import on_signals
 from onewrite.core.log import log
-from onewrite.errors import OnewriteError
+from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import printable
 from onewrite.operate.exits import INTERRUPTED_TEXT, Exit
 
@@ -43,23 +40,20 @@ class NothingToDo(OnewriteError):
     """The requested state already exists. Nothing was written."""
 
 
-def run_verb(act: Callable[[], int], failure: str = "The database or the network fails") -> NoReturn:
-    """Run a verb and exit with its code, or print in one sentence why it failed."""
+def run_verb(act: Callable[[], int], failure: str = "The database or the network fails") -> int:
+    """Run a verb and return its exit code. If it fails, print why in one sentence."""
     try:
-        code = act()
+        return act()
     except NotThere as error:
-        code = say(error, Exit.NOT_THERE)
+        return say(error, Exit.NOT_THERE)
     except NothingToDo as error:
-        code = say(error, Exit.NOTHING_TO_DO)
-    except OnewriteError as error:
-        code = say(error, Exit.REFUSED)
+        return say(error, Exit.NOTHING_TO_DO)
     except KeyboardInterrupt:
-        code = say_interrupted()
-    except (ModuleNotFoundError, typer.Exit, typer.Abort, typer.BadParameter, OutsideFailure):
-        raise  # `main` names the missing package, `run` the failure, and Typer the misspelling
+        return say(INTERRUPTED_TEXT, Exit.INTERRUPTED)
+    except (ModuleNotFoundError, OnewriteError, OutsideFailure):
+        raise  # `main` names the missing package, and `run` the others
     except Exception as error:
-        code = report_failure(error, failure)
-    raise typer.Exit(code)
+        return report_failure(error, failure)
 
 
 def report_failure(error: Exception, failure: str) -> int:
@@ -110,8 +104,15 @@ def say(error: object, code: int) -> int:
     return code
 
 
-def say_interrupted() -> int:
-    return say(INTERRUPTED_TEXT, Exit.INTERRUPTED)
+def confirm(question: str) -> bool:
+    """Ask the operator, and return whether the answer is yes."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    answer = sys.stdin.readline()
+    if not answer:
+        sys.stderr.write("\n")
+        raise ConfigurationError("The question got no answer, so nothing was done. To skip the question, pass --yes.")
+    return answer.strip().lower() in ("y", "yes")
 
 
 def tell(lines: str | Iterable[str]) -> None:
@@ -128,11 +129,6 @@ def tell(lines: str | Iterable[str]) -> None:
 
 def tell_json(document: Mapping[str, Any]) -> None:
     tell(json.dumps(document, indent=2) + "\n")
-
-
-def is_plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether the output should have no colors and no progress bars."""
-    return not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
 
 
 def escape(text: str) -> str:
@@ -189,40 +185,24 @@ def record_unknown_result(text: str, operator: str | None, details: dict[str, An
         raise
 
 
-class LogFormat(Enum):
-    """The format of a log line."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-class Level(Enum):
-    """The log levels by name."""
-
-    DEBUG = "DEBUG"
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
-
-
-def log_to_stderr(style: LogFormat = LogFormat.TEXT, level: Level = Level.INFO) -> None:
+def log_to_stderr(style: str = "text", level: str = "INFO") -> None:
     """Log to stderr, unless the user's module has configured logging."""
-    logging.basicConfig(level=level.value, handlers=[_make_stderr_handler(style)])
+    logging.basicConfig(level=level, handlers=[_make_stderr_handler(style)])
     logging.getLogger("onewrite").disabled = False  # `dictConfig` disables the loggers that it doesn't name
 
 
-def own_log(style: LogFormat, level: Level) -> None:
+def own_log(style: str, level: str) -> None:
     """Write the lines of onewrite in this style, whatever logging the user's module has configured on import."""
     logger = logging.getLogger("onewrite")
     logger.handlers[:] = [_make_stderr_handler(style)]
-    logger.setLevel(level.value)
+    logger.setLevel(level)
     logger.propagate = False
 
 
-def _make_stderr_handler(style: LogFormat) -> logging.Handler:
+def _make_stderr_handler(style: str) -> logging.Handler:
     handler = logging.StreamHandler()
     text = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(TextLines(text) if style is LogFormat.TEXT else JsonLines())
+    handler.setFormatter(TextLines(text) if style == "text" else JsonLines())
     return handler
 
 

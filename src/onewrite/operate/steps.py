@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
-from collections.abc import Iterator
-from functools import partial
-from typing import Annotated, Any, NamedTuple, TypeAlias
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import Any, NamedTuple
 
 from onewrite.core.event import moment
-from onewrite.core.flow import run
+from onewrite.core.flow import run as run_flow
 from onewrite.core.label import STEPS
 from onewrite.core.step import Step
 from onewrite.operate.exits import Exit
 from onewrite.operate.image import find_step
-from onewrite.operate.options import AsJson, EndpointUrl, Region, RequiredCollection, RequiredTable, VersionOption, option
-from onewrite.operate.report import escape, format_age, format_count, is_plain, run_verb, tell, tell_json
+from onewrite.operate.options import Options, VerbParser, add_json, add_store, make_number_reader
+from onewrite.operate.report import escape, format_age, format_count, run_verb, tell, tell_json
 from onewrite.operate.stores import open_store
 
-_option = partial(option, "STEPS")
 _MAX_LISTED = 100  # maximum number of listed steps: more are an incident, and the first ones show the cause
-HEADINGS = ("age", "begun", "lease until", "message", "source", "key", "ledger", "entity")
-
-OlderThan: TypeAlias = Annotated[float, _option("older-than", "Skip steps that were begun fewer seconds ago.", min=0)]
 
 
 class OpenStep(NamedTuple):
@@ -53,39 +42,35 @@ class OpenStep(NamedTuple):
             "entity": self.entity,
         }
 
-    def list_cells(self, now: float) -> tuple[str, ...]:
-        """Return the step for a person, in the order of the headings."""
+    def format_line(self, now: float) -> str:
+        """Return the step for a person."""
         step, message = self.step, self.step.message
         until = f"{moment(step.until)}{', not sent' if step.is_unsent else ''}"
-        message_name = " / ".join([message.id, *message.parts])
+        of_source = f" of {escape(message.source)}" if message.source else ""
+        message_name = escape(" / ".join([message.id, *message.parts]))
         return (
-            format_age(max(0, now - step.since)),
-            moment(step.since),
-            until,
-            escape(message_name),
-            escape(message.source),
-            step.key,
-            escape(step.ledger),
-            self.entity,
+            f"{format_age(max(0, now - step.since))}  begun {moment(step.since)}, lease until {until}  message "
+            f"{message_name}{of_source}  key {step.key}  in {escape(step.ledger)} of {self.entity}"
         )
 
 
-def steps(
-    *,
-    table: RequiredTable = None,
-    collection: RequiredCollection = None,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    older_than: OlderThan = 0,
-    as_json: AsJson = False,
-    version: VersionOption = False,
-) -> None:
-    """List open steps, which were begun and not finished, with the oldest first. This reads the whole store.
+def add_options(parser: VerbParser) -> None:
+    """Add the options of `steps`."""
+    add_store(parser)
+    parser.add_value(
+        "--older-than",
+        "Skip steps that were begun fewer seconds ago.",
+        metavar="SECONDS",
+        variable=True,
+        default=0,
+        kind=make_number_reader(float, 0, math.inf),
+    )
+    add_json(parser)
 
-    The exit code is 5 if it lists a step, or if an entity has something else in a step's place.
-    """
-    options = locals()
-    now = time.time()
+
+def run(options: Options) -> int:
+    """Run the verb and return its exit code."""
+    older_than, now = options["older_than"], time.time()
     begun_by = now - older_than if older_than else math.inf  # a worker's clock can be ahead of this one
 
     def list_steps() -> int:
@@ -93,7 +78,7 @@ def steps(
         scan = store.scan(STEPS)
         oldest: list[OpenStep] = []
         count = younger_count = damaged_count = 0
-        while (page := run(scan.next(), store.target)) is not None:
+        while (page := run_flow(scan.next(), store.target)) is not None:
             for image in page:
                 for step in map(find_step, image.steps.values()):
                     if not isinstance(step, Step):
@@ -106,10 +91,12 @@ def steps(
                         younger_count += 1
             # Drop the rest after each page: all open steps might not fit into memory.
             oldest = sorted(oldest, key=lambda open_step: open_step.step.since)[:_MAX_LISTED]
-        if as_json:
+        if options["json"]:
             tell_json({"open": count, "damaged": damaged_count, "steps": [open_step.export() for open_step in oldest]})
         elif oldest:
-            _print_steps(oldest, count, now)
+            tell([open_step.format_line(now) for open_step in oldest])
+            if more := count - len(oldest):
+                tell(f"{format_count(more, 'more was', 'more were')} begun later.\n")
         elif younger_count:
             tell(
                 f"No step is open that was begun so long ago. {format_count(younger_count, 'younger one is', 'younger ones are')} open.\n"
@@ -118,30 +105,4 @@ def steps(
             tell("No step is open.\n")
         return Exit.FOUND if count or damaged_count else Exit.DONE
 
-    run_verb(list_steps)
-
-
-def _print_steps(oldest: list[OpenStep], count: int, now: float) -> None:
-    """Print the oldest of `count` open steps: a table on a terminal, otherwise a line for each."""
-    rows = [open_step.list_cells(now) for open_step in oldest]
-    if is_plain(sys.stdout, os.environ):
-        tell(_format_plain_lines(rows))
-    else:
-        Console(file=sys.stdout, force_terminal=True).print(_make_table(rows))
-    if more := count - len(rows):
-        tell(f"{format_count(more, 'more was', 'more were')} begun later.\n")
-
-
-def _format_plain_lines(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    for step_age, begun, until, message, source, key, ledger, entity in rows:
-        of_source = f" of {source}" if source else ""
-        yield f"{step_age}  begun {begun}, lease until {until}  message {message}{of_source}  key {key}  in {ledger} of {entity}"
-
-
-def _make_table(rows: list[tuple[str, ...]]) -> Table:
-    table = Table()
-    for heading in HEADINGS:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))  # as Text, so that rich doesn't read a foreign string as markup
-    return table
+    return run_verb(list_steps)

@@ -5,18 +5,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from textwrap import wrap
-from typing import Annotated
-
-import typer
-from rich.console import Console
-from rich.text import Text
 
 from onewrite.errors import ConfigurationError
 from onewrite.message import printable
@@ -24,8 +16,8 @@ from onewrite.operate.doctor.checks import CHECKS, examine
 from onewrite.operate.doctor.facts import CheckResult, Facts, Unread
 from onewrite.operate.exits import Exit
 from onewrite.operate.modules import MODULE, find, find_module
-from onewrite.operate.options import AsJson, CollectionUrl, EndpointUrl, Options, Region, TableName, VersionOption, option
-from onewrite.operate.report import format_count, is_plain, run_verb, tell, tell_json
+from onewrite.operate.options import Options, VerbParser, add_json, add_store, make_number_reader, refuse_ineffective
+from onewrite.operate.report import format_count, run_verb, tell, tell_json
 from onewrite.operate.stores import is_named, make_function_client, make_queue_client, open_store
 
 _WIDTH = 100
@@ -142,64 +134,51 @@ def _wrap(indent: str, text: str) -> list[str]:
     )
 
 
-_option = partial(option, "DOCTOR")
+def add_options(parser: VerbParser) -> None:
+    """Add the options of `doctor`."""
+    module = (
+        "The module with the guarded stores and handlers, for example shop.stores; or one store, or a function that "
+        "creates one: shop.stores:orders."
+    )
+    parser.add_position("module", MODULE, module)
+    parser.add_value("--queue", "The URL of the SQS queue that feeds the handlers.", metavar="URL", variable=True)
+    add_store(parser, is_required=False)
+    parser.add_value("--function", "The Lambda function's name or ARN.", metavar="NAME", variable=True)
+    parser.add_value(
+        "--sample",
+        "The maximum number of entities to read.",
+        metavar="N",
+        variable=True,
+        default=100,
+        kind=make_number_reader(int, 1, 10_000),
+    )
+    parser.add_flag("--strict", "Count a notice as a finding, and a missing permission as a failure.")
+    accept = "Don't count this check's findings. Repeat it for several checks."
+    codes = [check.code for check in CHECKS]
+    parser.add_value("--accept", accept, metavar="CODE", choices=codes, repeats=True)
+    add_json(parser)
 
 
-def doctor(
-    module: Annotated[
-        str | None,
-        typer.Argument(
-            metavar=MODULE,
-            help=(
-                "The module with the guarded stores and handlers, for example shop.stores; or one store, or a function "
-                "that creates one: shop.stores:orders."
-            ),
-        ),
-    ] = None,
-    *,
-    queue: Annotated[str | None, _option("queue", "The URL of the SQS queue that feeds the handlers.")] = None,
-    table: TableName = None,
-    collection: CollectionUrl = None,
-    region: Region = None,
-    endpoint_url: EndpointUrl = None,
-    function: Annotated[str | None, _option("function", "The Lambda function's name or ARN.")] = None,
-    sample: Annotated[int, _option("sample", "The maximum number of entities to read.", min=1, max=10_000)] = 100,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Count a notice as a finding, and a missing permission as a failure.")
-    ] = False,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option("--accept", metavar="CODE", help="Don't count this check's findings. Repeat it for several checks."),
-    ] = None,
-    as_json: AsJson = False,
-    version: VersionOption = False,
-) -> None:
-    """Find problems of a queue, a function, a table or collection, and guarded stores. This only reads.
-
-    The exit code is 0 if nothing was found, 5 if an error or a warning was found, and 1 if something can't be read. Notices
-    and missing permissions count only with --strict. Findings of --accept never count.
-    """
-    options = locals()
+def run(options: Options) -> int:
+    """Run the verb and return its exit code."""
+    if not is_named(options):
+        refuse_ineffective(options, ["sample"], "without --table or --collection")
+    if options["table"] is None and options["function"] is None:
+        refuse_ineffective(options, ["endpoint_url"], "without --table or --function")
+        if options["queue"] is None:
+            refuse_ineffective(options, ["region"], "without --table, --function, or --queue")
 
     def examine_setup() -> int:
-        accepted = tuple(accept or ())
-        codes = [check.code for check in CHECKS]
-        for code in accepted:
-            if code not in codes:
-                raise ConfigurationError(f"--accept {code}: expected the code of a check: {', '.join(codes)}.")
         facts = _read_facts(options)
-        report = DoctorReport(examine(facts), facts.list_unread(), strict=strict, accepted=accepted)
-        if as_json:
+        accepted = tuple(options["accept"] or ())
+        report = DoctorReport(examine(facts), facts.list_unread(), strict=options["strict"], accepted=accepted)
+        if options["json"]:
             tell_json(report.export())
-        elif is_plain(sys.stdout, os.environ):
-            tell(report.list_lines())
         else:
-            console = Console(file=sys.stdout, force_terminal=True)
-            for line in report.list_lines():
-                console.print(Text(line, style="bold" if line[:1].isalpha() else ""), soft_wrap=True)
+            tell(report.list_lines())
         return report.code
 
-    run_verb(examine_setup, "The setup can't be read")
+    return run_verb(examine_setup, "The setup can't be read")
 
 
 def _read_facts(options: Options) -> Facts:
