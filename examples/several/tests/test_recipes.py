@@ -282,6 +282,39 @@ def test_message_without_a_total_is_not_remembered(recipe: Recipe, stores: Store
     assert isinstance(recipe.build(stores)(command("t-1", 100)), Applied)
 
 
+def take_copies(recipe: Recipe, stores: Stores) -> dict[str, list[Any]]:
+    is_mongo = recipe.engine == "mongod"
+    return {name: [*store.find()] if is_mongo else store.scan()["Items"] for name, store in stores.items()}
+
+
+def restore(recipe: Recipe, store: Any, copies: list[Any]) -> None:
+    if recipe.engine == "mongod":
+        store.delete_many({})
+        store.insert_many(copies)
+        return
+    for item in store.scan()["Items"]:
+        store.delete_item(Key={"id": item["id"]})
+    for item in copies:
+        store.put_item(Item=item)
+
+
+@pytest.mark.parametrize("recipe", ["processed-dynamodb", "processed-mongodb"], indirect=True)
+@pytest.mark.parametrize(("lag", "cents"), [(-1, 4 * 100 + 100), (0, 4 * 100), (1, 4 * 100 - 100)], ids=str)
+def test_restored_total_is_right_with_messages_of_the_same_instant(
+    recipe: Recipe, stores: Stores, lag: int, cents: int
+) -> None:
+    """`lag`: how many messages the restored table of processed messages has more than the total."""
+    handle, copies = recipe.build(stores), list[dict[str, list[Any]]]()
+    for number in range(4):
+        handle(command(f"t-{number}", 100))
+        copies.append(take_copies(recipe, stores))
+    restore(recipe, stores["totals"], copies[1]["totals"])
+    restore(recipe, stores["processed"], copies[1 + lag]["processed"])
+    for number in range(4):
+        handle(command(f"t-{number}", 100))
+    assert recipe.sums(stores) == recipe.expect(cents)
+
+
 @pytest.mark.slow
 def test_duplicate_waits_for_a_majority() -> None:
     """A mark that only the primary has can be rolled back, so the message must not be settled yet."""

@@ -115,7 +115,9 @@ class Relay(_RelayFlows):
         return self._run(self._skip(self._find_entity(filter, Key, source), id))
 
     def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
-        """After a restore from a backup, number the entity's events from 1 again, under a new source.
+        """Number the entity's events from 1 again, under a new source, for example after a restore from a backup.
+
+        Publish pending events first. They get new IDs too, so consumers would count a second copy as a new event.
 
         Return the new source, or None if the entity never emitted an event. Pass the entity's key, its filter, or the current source of its
         events. With the current source, a repeated call is refused.
