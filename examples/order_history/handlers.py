@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onewrite import Deferred, Missing, Outcome, Rejected
+from onewrite import Outcome
 from order_history.events import (
     DeliveryDelivered,
     DeliveryPickedUp,
@@ -13,9 +13,6 @@ from order_history.events import (
     message_of,
 )
 from order_history.history import OrderHistory
-
-CREATED = 1  # the number of an order's first event
-
 
 def handle(history: OrderHistory, event: Event) -> Outcome:
     """Apply the event. Acknowledge it if the outcome is `settled`; otherwise leave it to be redelivered."""
@@ -31,19 +28,10 @@ def handle(history: OrderHistory, event: Event) -> Outcome:
                 line_items=event.line_items,
             )
         case OrderApproved():
-            return _once_created(history.note_status(message, event.order_id, "APPROVED", event.at))
+            return history.note_status(message, event.order_id, "APPROVED", event.at)
         case OrderCancelled():
-            return _once_created(history.note_status(message, event.order_id, "CANCELLED", event.at))
+            return history.note_status(message, event.order_id, "CANCELLED", event.at)
         case DeliveryPickedUp():
             return history.note_delivery(message, event.order_id, "PICKED_UP", event.at)
         case DeliveryDelivered():
             return history.note_delivery(message, event.order_id, "DELIVERED", event.at)
-
-
-def _once_created(outcome: Outcome) -> Outcome:
-    """Defer an event whose order doesn't exist yet. Acknowledging it now would lose it."""
-    match outcome:
-        case Missing(message) | Rejected(message):
-            return Deferred(message, CREATED, outcome.entity)
-        case _:
-            return outcome

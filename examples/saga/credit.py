@@ -43,6 +43,8 @@ class Credit:
             {"_id": order.customer_id, "available": {"$gte": order.cents}},
             {"$inc": {"available": -order.cents}},
             emit=telling(CreditReserved(order)),
+            missing_ok=True,
+            rejected_ok=True,
         )
         return self._refuse(message, order) if isinstance(reserved, Rejected | Missing) else reserved
 

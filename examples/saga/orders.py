@@ -116,7 +116,7 @@ class Orders:
         )
 
     def _move(self, message: Message, order: Order, move: Move) -> Outcome:
-        """Move the order. `Rejected` is settled, because the order has moved on: only a copy that the ledger has forgotten gets it."""
+        """Move the order. A refusal is final, because the order has moved on: only a copy that the ledger has forgotten gets it."""
         return self.guarded.update_item(
             message,
             Key={"orderId": order.id},
@@ -125,4 +125,5 @@ class Orders:
             ExpressionAttributeNames={"#status": "status"},
             ExpressionAttributeValues={":before": move.before, ":after": move.after, ":steps": [move.after]},
             emit=telling(move.tells(order)) if move.tells is not None else None,
+            rejected_ok=True,
         )

@@ -276,7 +276,7 @@ def undone_as_a_part_of_its_own(accounts: Any) -> Handler:
     def handle(message: Message) -> None:
         amount = message.body["amount"]
         add(message, "alice", -amount)
-        condition = {"ConditionExpression": "attribute_exists(opened)", "missing_ok": True}
+        condition = {"ConditionExpression": "attribute_exists(opened)", "missing_ok": True, "rejected_ok": True}
         if isinstance(add(message, "bob", amount, **condition), Rejected | Missing):
             add(message.part("undo"), "alice", amount)
 
@@ -338,6 +338,7 @@ def refused_for_now(accounts: Any) -> Callable[[Message], Outcome]:
             ConditionExpression="balance >= :least",
             ExpressionAttributeValues=values,
             missing_ok=True,
+            rejected_ok=True,
         )
 
     return handle

@@ -55,7 +55,7 @@ def refused_for_good(accounts: GuardedTable) -> Callable[[Message], Outcome]:
             return accounts.update_item(message, **add, ExpressionAttributeValues={":n": amount})
         values = {":n": amount, ":least": -amount}
         covered: dict[str, Any] = {"ConditionExpression": "balance >= :least", "ExpressionAttributeValues": values}
-        outcome = accounts.update_item(message, **add, **covered)
+        outcome = accounts.update_item(message, **add, **covered, missing_ok=True, rejected_ok=True)
         return accounts.record(message, Key=C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle

@@ -50,7 +50,7 @@ def refused_for_good(accounts: GuardedCollection) -> Callable[[Message], Outcome
         add = {"$inc": {"balance": amount}}
         if amount > 0:
             return accounts.update_one(message, C1, add, upsert=True)
-        outcome = accounts.update_one(message, {**C1, "balance": {"$gte": -amount}}, add)
+        outcome = accounts.update_one(message, {**C1, "balance": {"$gte": -amount}}, add, missing_ok=True, rejected_ok=True)
         return accounts.record(message, C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from onewrite import Applied, Deferred, Stale
+from onewrite import Applied, Missing, Stale
 from order_history import OrderHistory, handle
 from order_history.events import (
     DeliveryDelivered,
@@ -82,8 +82,8 @@ def test_delivery_event_before_the_create_does_not_lose_the_create(history: Orde
 def test_order_event_waits_for_the_create(history: OrderHistory, early: Event) -> None:
     outcome = handle(history, early)
 
-    assert isinstance(outcome, Deferred)
-    assert outcome.expected == CREATED.number
+    assert isinstance(outcome, Missing)
+    assert not outcome.settled
     assert history.order("o-1") is None
     assert isinstance(handle(history, CREATED), Applied)
     assert isinstance(handle(history, early), Applied)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, Deferred, Duplicate
+from onewrite import Applied, Duplicate, Missing
 from order_history import OrderHistory, feed
 from order_history.events import (
     DeliveryDelivered,
@@ -82,7 +82,7 @@ def test_early_event_is_redelivered() -> None:
     early = {"type": "OrderApproved", **ORDER, "number": 2}
     report = handler.run(batch(early, {**CREATED, "orderId": "o-2"}))
 
-    assert [type(outcome) for result in report.results for outcome in result.outcomes] == [Deferred, Applied]
+    assert [type(outcome) for result in report.results for outcome in result.outcomes] == [Missing, Applied]
     assert failed(report.response) == ["b-1"]
 
 
