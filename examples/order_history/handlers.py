@@ -14,6 +14,7 @@ from order_history.events import (
 )
 from order_history.history import OrderHistory
 
+
 def handle(history: OrderHistory, event: Event) -> Outcome:
     """Apply the event. Acknowledge it if the outcome is `settled`; otherwise leave it to be redelivered."""
     message = message_of(event)

@@ -14,7 +14,7 @@ Entity: TypeAlias = dict[str, Any]
 class _Answer:
     """The common base: no truth value, so that `if outcome:` raises."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)  # a handler distinguishes the outcomes of its stores from those that its function made
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
@@ -66,12 +66,12 @@ class Stale(_Answer):
 
 @dataclass(frozen=True, slots=True)
 class Deferred(_Answer):
-    """The message `expected`, an earlier one of this source, is missing. Nothing was written. Have the message redelivered."""
+    """The message `expected`, an earlier one of this source, is missing or unsettled. Nothing was written. Have the message redelivered."""
 
     settled: ClassVar[bool] = False
 
     message: Message
-    expected: int
+    expected: int | str  # a text only in a fold, whose ledger can be `HighWaterMark`
     entity: Entity | None = None
 
 

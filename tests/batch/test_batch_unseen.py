@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
+from functools import partial
 from typing import Any
 
-import boto3
 import pytest
-from bson import Int64
 
 import onewrite.dynamodb
 import onewrite.mongodb
-from onewrite import Applied, Message, Missing, Rejected, SeenIds
+from onewrite import Applied, Duplicate, Message, Missing, SeenIds
 from onewrite.aws_lambda import sqs_handler
-from onewrite.core.unreturned import UnfinishedWrite
+from onewrite.batch.unreturned import UnfinishedWrite
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
-from tests.engines.stores import create_table_with_outbox
-from tests.support.batches import STEP, by_name, make_payment, sqs
+from tests.support.batches import STEP, by_name, identifiers, make_payment, sqs
 
 Act = Callable[["Shop", Any, Message], Any]
 
@@ -99,16 +97,10 @@ class Shop:
     def name(self, name: str) -> dict[str, Any]:
         return {key: value for key, value in self.make_arguments(name).items() if key in ("Key", "filter")}
 
-    def transact(self, store: Any, message: Message, writes: Any) -> Any:
-        return (self.engine.atransact if store is self.awaited else self.engine.transact)(message, writes)
-
     def place(self, message: Message, name: str) -> Any:
         if self.engine is onewrite.mongodb:
             return self.store.insert_one(message, {"_id": name, "paid": 1})
         return self.store.put_item(message, Item={"orderId": name, "paid": 1})
-
-    def with_ledger(self, ledger: SeenIds) -> Any:
-        return type(self.store)(self.client, ledger)
 
 
 @pytest.fixture(params=["dynamodb", "mongodb"])
@@ -237,16 +229,6 @@ def test_hidden_success_of_a_write_settles_its_record(unseen: Any, shop: Shop) -
     assert is_settled(unseen(shop, lambda shop, store, message: shop.update(store, message, "here")))
 
 
-def test_exception_caught_by_the_function_does_not_fail_the_record(shop: Shop) -> None:
-    shop.gate.error = OSError("the connection is closed")
-
-    def handle(message: Message) -> None:
-        with suppress(OSError):
-            write(shop, message, "here")
-
-    assert is_settled(handle)
-
-
 def test_explain_does_not_count_as_a_write(shop: Shop) -> None:
     verb = "update_item" if shop.engine is onewrite.dynamodb else "update_one"
     assert is_settled(
@@ -299,144 +281,112 @@ def test_cancelled_write_fails_its_record(shop: Shop) -> None:
     assert not is_settled(handle)
 
 
-@pytest.mark.parametrize("quicker", ["here", "there"])
 @pytest.mark.parametrize("ends", [True, False])
-def test_unfinished_write_is_excused_by_another_write_to_its_entity(quicker: str, ends: bool, shop: Shop) -> None:
-    async def handle(message: Message) -> None:
+def test_unfinished_write_is_not_excused_by_another_write(ends: bool, shop: Shop) -> None:
+    async def handle(message: Message) -> Any:
         task = await start_writing(shop, message, "here")
-        await shop.update(shop.awaited, message, quicker)
+        outcome = await shop.update(shop.awaited, message, "here")
         if ends:
             await stop(task)
+        return outcome
 
-    assert is_settled(handle) == (quicker == "here")
+    assert not is_settled(handle)
 
 
-@pytest.mark.parametrize("settles", [False, True])
-def test_write_cut_off_by_a_time_limit_fails_its_record(settles: bool, shop: Shop) -> None:
+def test_write_cut_off_by_a_time_limit_fails_its_record(shop: Shop) -> None:
     """The scope of the limit takes the cancellation, so the function may see nothing of it."""
     shop.gate.is_closed = True
 
-    async def handle(message: Message) -> None:
+    async def handle(message: Message) -> Any:
         with suppress(TimeoutError):
             async with asyncio.timeout(0.01):
                 await shop.update(shop.awaited, message, "here")
         shop.gate.is_closed = False
-        if settles:
-            await shop.update(shop.awaited, message, "here")
+        return await shop.update(shop.awaited, message, "there")
 
-    assert is_settled(handle) == settles
+    assert not is_settled(handle)
 
 
 # --- another write of the same message ------------------------------------------------------------------------------------
 
 
-def lose_response(shop: Shop, store: Any, message: Message, name: str) -> None:
+def lose_response(shop: Shop, message: Message) -> None:
     """Write in a thread whose exception nobody sees."""
     shop.gate.error = OSError("the connection is closed")
     with ThreadPoolExecutor() as pool:
-        pool.submit(shop.update, store, message, name)
+        pool.submit(write, shop, message, "away")
     shop.gate.error = None
 
 
-def lose_outcome(shop: Shop, store: Any, message: Message, name: str) -> None:
-    assert isinstance(shop.update(store, message, name), Missing)
+def lose_outcome(shop: Shop, message: Message) -> None:
+    assert isinstance(shop.update(shop.store, message, "away"), Missing)
 
 
-Lose = Callable[[Shop, Any, Message, str], None]
-LOSSES = pytest.mark.parametrize("lose", [lose_response, lose_outcome], ids=lambda lose: lose.__name__)
-OTHERS: dict[str, Callable[[Shop, Message], object]] = {
-    "entity": lambda shop, message: write(shop, message, "here"),
-    "part": lambda shop, message: shop.place(message.part("b"), "away"),
-    "message": lambda shop, message: shop.place(Message("another"), "away"),
-    "ledger": lambda shop, message: shop.with_ledger(SeenIds(name="other")).record(message, **shop.name("away")),
-}
+def catch_error(shop: Shop, message: Message) -> None:
+    shop.gate.error = OSError("the connection is closed")
+    with suppress(OSError):
+        write(shop, message, "away")
+    shop.gate.error = None
+
+
+LOSSES = pytest.mark.parametrize("lose", [lose_response, lose_outcome, catch_error], ids=lambda lose: lose.__name__)
 
 
 @LOSSES
-@pytest.mark.parametrize("other", OTHERS)
-def test_settled_write_of_another_entity_excuses_nothing(lose: Lose, other: str, shop: Shop) -> None:
-    def handle(message: Message) -> None:
-        lose(shop, shop.store, message, "away")
-        OTHERS[other](shop, message)
+def test_returned_outcome_of_a_store_excuses_no_other_write(lose: Callable[[Shop, Message], None], shop: Shop) -> None:
+    """The function returns what its last write returned, which creates the entity. The next delivery finds two duplicates."""
+    deliveries = iter([lose, partial(write, name="away")])
+
+    def handle(message: Message) -> Any:
+        next(deliveries)(shop, message)
+        return shop.place(message, "away")
+
+    assert [is_settled(handle), is_settled(handle)] == [False, True]
+
+
+@LOSSES
+def test_hint_of_a_store_excuses_no_write(lose: Callable[[Shop, Message], None], shop: Shop) -> None:
+    write(shop, Message("m"), "here")
+
+    def handle(message: Message) -> Any:
+        lose(shop, message)
+        seen = shop.store.seen(message, **shop.name("here"))
+        assert isinstance(seen, Duplicate)
+        return seen
 
     assert not is_settled(handle)
 
 
 @LOSSES
-def test_settled_write_in_the_same_entity_needs_no_return(lose: Lose, shop: Shop) -> None:
-    def handle(message: Message) -> None:
-        lose(shop, shop.store, message, "away")
-        shop.place(message, "away")
+def test_outcome_of_the_functions_own_making_is_its_word(lose: Callable[[Shop, Message], None], shop: Shop) -> None:
+    def handle(message: Message) -> Any:
+        lose(shop, message)
+        return Applied(message)
 
     assert is_settled(handle)
 
 
-def test_lost_response_is_not_settled_by_a_refusal(shop: Shop) -> None:
-    """The entity does not remember the message, so a redelivery can still make the write."""
-    on_mongodb = shop.engine is onewrite.mongodb
-    never: Any = (
-        {"filter": {"_id": "here", "paid": -1}}
-        if on_mongodb
-        else {
-            "ConditionExpression": "attribute_exists(orderId) AND paid = :no",
-            "ExpressionAttributeValues": {":one": 1, ":no": -1},
-        }
-    )
+def test_group_is_settled_by_all_writes_of_each_message(shop: Shop) -> None:
+    def handle(messages: list[Message]) -> Any:
+        lose_outcome(shop, messages[0])
+        return [shop.update(shop.store, message, "here") for message in messages]
 
-    def handle(message: Message) -> None:
-        lose_response(shop, shop.store, message, "here")
-        assert isinstance(shop.update(shop.store, message, "here", **never), Rejected)
-
-    assert not is_settled(handle)
+    handler = sqs_handler(by_name, group_by=lambda _: "all")(handle)
+    assert identifiers(handler(sqs(["m1", "m2"]), None)) == ["id-m1"]
 
 
-def test_failed_call_without_a_known_key_is_not_excused(shop: Shop) -> None:
-    def handle(message: Message) -> None:
-        in_pool(shop, fold_with_function_that_raises)(message)
-        write(shop, message, "here")
+@pytest.mark.parametrize("lose", [lose_outcome, catch_error], ids=lambda lose: lose.__name__)
+def test_log_names_the_line_of_the_unsettled_write(
+    lose: Callable[[Shop, Message], None], shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(message: Message) -> Any:
+        lose(shop, message)
+        return shop.place(message, "away")
 
     assert not is_settled(handle)
-
-
-@pytest.mark.parametrize("spelling", [7.0, Int64(7), {"$eq": 7}])
-def test_document_with_a_differently_spelled_key_is_the_same(spelling: Any) -> None:
-    orders = GuardedCollection(mongomock_collection("orders"), SeenIds())
-
-    def handle(message: Message) -> None:
-        assert isinstance(orders.update_one(message, {"_id": 7}, {"$inc": {"paid": 1}}), Missing)
-        orders.update_one(message, {"_id": spelling}, {"$inc": {"paid": 1}}, upsert=True)
-
-    assert is_settled(handle)
-
-
-@pytest.mark.parametrize("is_typed", [True, False])
-def test_item_of_another_client_is_the_same(is_typed: bool) -> None:
-    with moto_table("orders", types={"orderId": "N"}) as table:
-        orders = GuardedTable(table, SeenIds())
-        client = GuardedTable(boto3.client("dynamodb"), SeenIds(), table_name="orders", typed=is_typed)
-
-        def handle(message: Message) -> None:
-            update: Any = {"ConditionExpression": "attribute_exists(orderId)", "UpdateExpression": "SET paid = orderId"}
-            assert isinstance(orders.update_item(message, Key={"orderId": Decimal("7.0")}, **update), Missing)
-            item: Any = {"orderId": {"N": "7"} if is_typed else 7}
-            assert isinstance(client.put_item(message, Item=item), Applied)
-
-        assert is_settled(handle)
-
-
-def test_table_with_the_same_name_elsewhere_is_different() -> None:
-    with moto_table("orders") as table:
-        orders = GuardedTable(table, SeenIds())
-        elsewhere = boto3.client("dynamodb", region_name="eu-south-1")
-        create_table_with_outbox(elsewhere, "orders", key="orderId")
-        orders_elsewhere = GuardedTable(elsewhere, SeenIds(), table_name="orders")
-
-        def handle(message: Message) -> None:
-            arguments: Any = make_payment("away")
-            assert isinstance(orders.update_item(message, **arguments), Missing)
-            assert isinstance(orders_elsewhere.put_item(message, Item={"orderId": "away"}), Applied)
-
-        assert not is_settled(handle)
+    kind = "Missing (not returned; " if lose is lose_outcome else "OSError (caught by the function"
+    assert f": {kind}" in caplog.text
+    assert re.search(r" at test_batch_unseen\.py:\d+ Shop\.update$", caplog.messages[-1])
 
 
 # --- a step ---------------------------------------------------------------------------------------------------------------
@@ -446,11 +396,21 @@ def begin(shop: Shop, message: Message) -> Any:
     return shop.store.begin(message, "charge", **shop.name("here"), **STEP)
 
 
-def test_finished_step_needs_no_return(shop: Shop) -> None:
-    def handle(message: Message) -> None:
-        shop.store.record(message, **shop.name("here"), finishes=begin(shop, message))
+@pytest.mark.parametrize("returns", [True, False])
+def test_finished_step_is_settled(returns: bool, shop: Shop) -> None:
+    def handle(message: Message) -> Any:
+        outcome = shop.store.record(message, **shop.name("here"), finishes=begin(shop, message))
+        return outcome if returns else None
 
     assert is_settled(handle)
+
+
+def test_step_of_another_entity_is_not_finished(shop: Shop) -> None:
+    def handle(message: Message) -> Any:
+        shop.store.begin(message, "mail", **shop.name("there"), **STEP)
+        return shop.store.record(message, **shop.name("here"), finishes=begin(shop, message))
+
+    assert not is_settled(handle)
 
 
 def test_unfinished_step_fails_the_record(shop: Shop) -> None:

@@ -25,7 +25,6 @@ import onewrite.dynamodb
 import onewrite.mongodb
 from onewrite import Answer, Begun, Busy, Event, Message, Outbox, Outcome, Tombstones, Uncertain
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import Claim
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.outbox import AsyncRelay, FlushReport, Outgoing, Relay, SweepReport, Waiting
@@ -51,7 +50,7 @@ class Adding:
 
     creates: bool = True
     limit: int | None = None
-    missing_ok: bool = False
+    final: Mapping[str, bool] = field(default_factory=dict[str, bool])
     emit: Callable[[Message], Event] | None = None
     asked: list[list[str]] = field(default_factory=list[list[str]])
 
@@ -61,7 +60,7 @@ class Adding:
 
     def events(self, fresh: Sequence[Message]) -> dict[str, Any]:
         emitted = {} if self.emit is None else {"emit": [self.emit(message) for message in fresh]}
-        return emitted | ({"missing_ok": True} if self.missing_ok else {})
+        return {**emitted, **self.final}
 
 
 class Place:
@@ -121,10 +120,10 @@ class BaseShop(ABC):
         *,
         if_open: bool = False,
         shows: bool = False,
-        emit: Sequence[Event] | None = None,
+        **options: Any,
     ) -> Outcome:
         method = self.deleting(shows)
-        return self._done(method(message, **self.where(order, if_open=if_open), emit=emit))
+        return self._done(method(message, **self.where(order, if_open=if_open), **options))
 
     def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
         return self._done(self._guarded.begin(message, name, **self.where(order, if_open=if_open), **{**STEP, **asked}))
@@ -143,14 +142,14 @@ class BaseShop(ABC):
     def open_steps(self, order: str) -> list[Busy | Uncertain]:
         return self._done(self._guarded.open_steps(**self.where(order)))
 
-    def create(self, message: Message, order: str, n: int = 0, *, emit: Sequence[Event] | None = None) -> Outcome:
-        return self.insert(message, {**self.key(order), "n": n, "lines": [1], "new": True}, emit=emit)
+    def create(self, message: Message, order: str, n: int = 0, **options: Any) -> Outcome:
+        return self.insert(message, {**self.key(order), "n": n, "lines": [1], "new": True}, **options)
 
-    def create_bare(self, message: Message, order: str) -> Outcome:
-        return self.insert(message, self.key(order))
+    def create_bare(self, message: Message, order: str, **options: Any) -> Outcome:
+        return self.insert(message, self.key(order), **options)
 
-    def record(self, message: Message, order: str, finishes: Claim | None = None, *, if_n: int | None = None) -> Outcome:
-        return self._done(self._guarded.record(message, **self.where(order, if_n=if_n), finishes=finishes))
+    def record(self, message: Message, order: str, *, if_n: int | None = None, **options: Any) -> Outcome:
+        return self._done(self._guarded.record(message, **self.where(order, if_n=if_n), **options))
 
     def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
         made = adding or Adding()

@@ -267,7 +267,7 @@ def test_finish_behind_a_gap_waits_for_the_missing_message(make_shop: MakeShop) 
 @pytest.mark.parametrize("shop", ["sequence"], indirect=True)
 def test_step_refused_by_the_callers_condition_moves_the_mark(shop: Shop) -> None:
     shop.put_raw("closed", n=0, closed=True)
-    assert shop.begin(M1, "closed", if_open=True).settled
+    assert shop.begin(M1, "closed", if_open=True, rejected_ok=True).settled
     assert isinstance(shop.begin(M2, "closed"), Begun)
 
 
@@ -349,7 +349,7 @@ def test_refused_plain_write_leaves_no_unsent_step(
     shop.release(begin(shop, begun), sent=False)
     if is_overtaken:
         assert all(isinstance(shop.add(each, "o"), Applied) for each in later)
-    refused = shop.add(begun, "o", if_open=True)
+    refused = shop.add(begun, "o", if_open=True, rejected_ok=True)
     assert isinstance(refused, Rejected)
     assert refused.settled
     assert shop.open_steps("o") == []
@@ -363,7 +363,7 @@ def test_write_behind_a_gap_waits_after_an_unsent_release(make_shop: MakeShop) -
     earlier.release(begin(earlier, M3), sent=False)
     assert isinstance(shop.add(M3, "o"), Deferred)
     assert isinstance(shop.add(M2, "o"), Applied)
-    refused = shop.add(M3, "o", if_open=True)
+    refused = shop.add(M3, "o", if_open=True, rejected_ok=True)
     assert isinstance(refused, Rejected)
     assert refused.settled
     assert isinstance(shop.add(message(4), "o"), Applied)

@@ -85,7 +85,7 @@ class TableShop(Shop):
         return self.accounts.update_item(message, Key=self.key, **_appending("log", [message.body["amount"]]), emit=emit)
 
     def open(self, message: Message) -> Outcome:
-        return self.accounts.put_item(message, Item={**self.key, "log": [message.body["amount"]]})
+        return self.accounts.put_item(message, Item={**self.key, "log": [message.body["amount"]]}, rejected_ok=True)
 
     def close(self) -> None:
         accounts = self.stores["accounts"]
@@ -130,7 +130,7 @@ class CollectionShop(Shop):
         )
 
     def open(self, message: Message) -> Outcome:
-        return self.accounts.insert_one(message, {**self.key, "log": [message.body["amount"]]})
+        return self.accounts.insert_one(message, {**self.key, "log": [message.body["amount"]]}, rejected_ok=True)
 
     def close(self) -> None:
         self.stores["accounts"].delete_one({**self.key, "log": [10]})

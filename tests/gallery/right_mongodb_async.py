@@ -40,7 +40,9 @@ def refused_for_good(accounts: AsyncGuardedCollection) -> Callable[[Message], Aw
         add = {"$inc": {"balance": amount}}
         if amount > 0:
             return await accounts.update_one(message, C1, add, upsert=True)
-        outcome = await accounts.update_one(message, {**C1, "balance": {"$gte": -amount}}, add, missing_ok=True, rejected_ok=True)
+        outcome = await accounts.update_one(
+            message, {**C1, "balance": {"$gte": -amount}}, add, missing_ok=True, rejected_ok=True
+        )
         return await accounts.record(message, C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle

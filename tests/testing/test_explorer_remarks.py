@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -292,10 +293,13 @@ def test_remark_names_observed_entity_and_written_entity() -> None:
 
 def test_unobserved_remark_explains_that_all_messages_are_refused() -> None:
     build = guarding(
-        lambda guarded, message: guarded.update_one(message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}})
+        lambda guarded, message: guarded.update_one(
+            message, {**C1, "balance": {"$gte": 10}}, {"$inc": {"balance": -10}}, rejected_ok=True
+        )
     )
-    (remark,) = explored(build, TWO[:1], world=lambda: filled(balance=5)).remarks
-    assert (remark.kind, "check that world() creates the data that they need." in remark.text) == ("unobserved", True)
+    rejected, remark = explored(build, TWO[:1], world=lambda: filled(balance=5)).remarks
+    assert (rejected.kind, remark.kind) == ("rejected", "unobserved")
+    assert "check that world() creates the data that they need." in remark.text
 
 
 def _compares_and_does_not_return(customers: Any) -> Any:
@@ -463,12 +467,29 @@ def test_accepted_missing_entity_beside_an_applied_write_is_early() -> None:
 def test_creation_refused_after_an_upsert_is_reported(messages: Sequence[Message]) -> None:
     def handle(guarded: Any, message: Message) -> Any:
         if message.id == "place":
-            return guarded.insert_one(message, {**C1, "paid": 0, "items": 3})
+            return guarded.insert_one(message, {**C1, "paid": 0, "items": 3}, rejected_ok=True)
         return guarded.update_one(message, C1, {"$inc": {"paid": 10}}, upsert=True)
 
     (remark,) = explored(guarding(handle), messages, observe=items_of).remarks
     assert remark.kind == "early"
     assert "place is refused for good if it comes after pay, which creates its entity" in remark.text
+
+
+def spend_unless_closed(guarded: Any, message: Message, **options: Any) -> Any:
+    """The second message is refused, whatever the order."""
+    query = C1 if message.id == "m1" else {**C1, "open": True}
+    return guarded.update_one(message, query, {"$inc": {"balance": 1}}, **options)
+
+
+def test_message_refused_in_every_order_is_reported() -> None:
+    handle = partial(spend_unless_closed, rejected_ok=True)
+    (remark,) = explored(guarding(handle), world=lambda: filled(balance=0)).remarks
+    assert (remark.kind, "m2 is Rejected in every order" in remark.text) == ("rejected", True)
+
+
+def test_refusal_that_is_not_final_never_settles() -> None:
+    with pytest.raises(ConfigurationError, match=r"2 never settled: .* pass rejected_ok=True, or remember the refusal"):
+        explored(guarding(spend_unless_closed), world=lambda: filled(balance=0))
 
 
 def plainly(create: Callable[[Any], Any], change: Callable[[Any], Any]) -> Callable[[Any], Handler]:

@@ -55,7 +55,7 @@ def an_outcome_is_one_of_ten(outcome: Outcome) -> str:
             assert_type(outcome.mark, int | str)
             return "stale"
         case Deferred():
-            assert_type(outcome.expected, int)
+            assert_type(outcome.expected, int | str)
             return "deferred"
         case Rejected():
             return "rejected"

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, TypeAlias, TypeVar, cast, get_args
 
-from onewrite.core.unreturned import FunctionCall, Note
+from onewrite.batch.unreturned import FunctionCall, Note
 from onewrite.message import Message, printable
 from onewrite.outcome import Answer, Busy
 
@@ -64,27 +64,29 @@ End: TypeAlias = tuple[Answer, ...] | BaseException
 
 
 class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no slots
-    """Outcomes that the function got from guarded stores for a message and didn't return."""
+    """The outcomes of a message whose guarded calls didn't all settle it. `notes`: the ends that the function didn't return."""
 
     notes: tuple[Note, ...]
+
+    @property
+    def error(self) -> BaseException | None:
+        """The first exception that the function caught, or that it didn't wait for."""
+        return next((note.outcome for note in self.notes if isinstance(note.outcome, BaseException)), None)
 
 
 def with_unreturned(
     answers: tuple[tuple[Answer, ...], ...], messages: Sequence[Message], call: FunctionCall
 ) -> tuple[End, ...]:
-    """Return how the call ended for each message.
-
-    If the function returned nothing for a message, an unsettled outcome that it got counts as returned, and an exception that it might
-    not have seen counts as raised.
-    """
+    """Return how the call ended for each message. The outcomes include those that left the message unsettled and weren't returned."""
     ends: list[End] = []
     for message, message_answers in zip(messages, answers, strict=True):
-        notes = () if message_answers else call.read_notes(message)
-        errors = [note.outcome for note in notes if isinstance(note.outcome, BaseException)]
-        end: End = errors[0] if errors else message_answers
-        if notes and not errors:
-            end = Unreturned(cast("Answer", note.outcome) for note in notes)
-            end.notes = notes
+        notes = call.list_unreturned(message, message_answers)
+        if not notes:
+            ends.append(message_answers)
+            continue
+        outcomes = [note.outcome for note in notes if not isinstance(note.outcome, BaseException)]
+        end = Unreturned((*message_answers, *outcomes))
+        end.notes = notes
         ends.append(end)
     return tuple(ends)
 
@@ -92,8 +94,8 @@ def with_unreturned(
 def read_return(value: object, _messages: object = None) -> tuple[tuple[Answer, ...]]:
     """Return the outcomes that the function returned for one message. Raise WrongReturn for any other value.
 
-    None and an empty sequence settle the record if every guarded write for its message was settled. The messages are unused here, but
-    `read_group_return` needs them.
+    None and an empty sequence add nothing to the outcomes of the guarded calls. The messages are unused here, but `read_group_return`
+    needs them.
     """
     if value is None:
         return ((),)
@@ -130,10 +132,7 @@ def _require_valid_answer(answer: Any) -> Answer:
 
 
 def read_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
-    """Return the outcomes that the function returned for each message of a group. Raise WrongReturn for any other value.
-
-    None settles the records if every guarded write was settled.
-    """
+    """Return the outcomes that the function returned for each message of a group. Raise WrongReturn for any other value."""
     if value is None:
         return ((),) * len(messages)
     if isinstance(value, _ANSWERS):

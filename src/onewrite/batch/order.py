@@ -33,7 +33,7 @@ from typing import Any, TypeAlias
 
 from onewrite.batch.function import End, Unreturned
 from onewrite.batch.report import Result, is_settled
-from onewrite.core.unreturned import Note
+from onewrite.batch.unreturned import Note
 from onewrite.identity import Skip, record_id
 from onewrite.message import Message, sort_by_sequence
 from onewrite.outcome import Answer, Deferred, Rejected
@@ -61,7 +61,7 @@ class RecordState:
     clock: Callable[[], float]
     seconds: float = 0.0  # of reading the record and of the calls with its messages
     outcomes: tuple[Answer, ...] = ()
-    unreturned: tuple[Note, ...] = ()  # those outcomes that the function didn't return
+    unreturned: tuple[Note, ...] = ()  # the ends of guarded calls that the function didn't return
     error: BaseException | None = None
     progress: int = 0  # number of messages that have ended
     has_failed: bool = False
@@ -85,7 +85,8 @@ class RecordState:
             self.outcomes += end
             if isinstance(end, Unreturned):
                 self.unreturned += end.notes
-            self.has_failed = bool(end) and not all(map(is_settled, end))
+                self.error = end.error
+            self.has_failed = self.error is not None or not all(map(is_settled, end))
 
     def result(self) -> Result:
         """Return the result. Without messages, the identity's error is the record's error."""

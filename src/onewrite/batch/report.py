@@ -19,11 +19,11 @@ from operator import attrgetter
 from types import FrameType
 from typing import Any, cast, get_args
 
-from onewrite.batch.function import WrongReturn, find_home, find_innermost_line, format_line
+from onewrite.batch.function import End, Unreturned, WrongReturn, find_home, find_innermost_line, format_line
 from onewrite.batch.source import Response, Source
+from onewrite.batch.unreturned import Note, UnfinishedWrite
 from onewrite.core.event import format_nearest_moment
 from onewrite.core.log import catch_log_errors, log, logger
-from onewrite.core.unreturned import Note, UnfinishedWrite
 from onewrite.errors import ConfigurationError, InvalidMessage, OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable
@@ -79,7 +79,7 @@ class Result:
     error: BaseException | None
     seconds: float
     skipped: bool = False  # the identity returned `Skip`
-    unreturned: tuple[Note, ...] = ()  # those outcomes that the function didn't return
+    unreturned: tuple[Note, ...] = ()  # the ends of guarded calls that the function didn't return
     clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)  # returns epoch seconds
 
     @property
@@ -135,10 +135,14 @@ def _rank(answer: Answer) -> tuple[int, float]:
             return 3, 0.0
 
 
-def unwrap_outcomes(end: tuple[Answer, ...] | BaseException) -> Reported:
+def unwrap_outcomes(end: End) -> Reported:
     """Return the only outcome by itself, and None without outcomes, as functions return them. Return an error unchanged."""
-    if isinstance(end, BaseException) or len(end) > 1:
+    if isinstance(end, BaseException):
         return end
+    if isinstance(end, Unreturned) and end.error is not None:
+        return end.error
+    if len(end) > 1:
+        return tuple(end)
     return end[0] if end else None
 
 
@@ -273,12 +277,11 @@ def describe_failure(result: Result, function: object, attempt: int | None, *, w
     error, message = result.error, result.message
     cause = result.unsettled if error is None else error  # one of the two is set, because the result is unsettled
     note = next((note for note in result.unreturned if note.outcome is cause), None)
-    line = None if error is None else find_user_line(error, function)
-    if note is None:
-        reason = _describe_reason(result)
-    else:
-        unsettled_reason = _describe_unsettled(cast("Answer", note.outcome))
-        reason = "not returned" if unsettled_reason is None else f"not returned; {unsettled_reason}"
+    line, reason = None if error is None else find_user_line(error, function), _describe_reason(result)
+    if note is not None:
+        if not isinstance(error, UnfinishedWrite):
+            kind = "not returned" if error is None else "caught by the function, so its write isn't settled"
+            reason = kind if reason is None else f"{kind}; {reason}"
         if note.code is not None:
             line = format_line(note.code, note.line)
     if line is None and message is not None and (error is not None or note is not None):

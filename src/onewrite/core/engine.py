@@ -124,11 +124,6 @@ class Engine(ABC):
         """Return the arguments of a call that only name the entity with this key."""
         return {self.entity_argument: key}
 
-    @property
-    @abstractmethod
-    def store_id(self) -> object:
-        """A value that is equal for stores of the same table or collection, and different for all others."""
-
     @abstractmethod
     def canonical(self, key: Any, /) -> Hashable:
         """Return a canonical form, which is equal for two keys of the same entity."""

@@ -59,7 +59,7 @@ def find_first_request(
         )
     meter_token = meter.set(None)  # the meter of a handler's batch counts only requests that are sent
     try:
-        # Call the method without `noted`: nothing is written, so a handler must not list the call as unsettled.
+        # Call the method without `followed`: nothing is written, so a handler must not list the call as unsettled.
         method = unwrap(getattr(type(silent_store), verb))
         call = method(silent_store, *args, **arguments)
         if iscoroutine(call):

@@ -16,7 +16,7 @@ from operator import attrgetter
 from types import CoroutineType, MappingProxyType
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.core.unreturned import noted_async
+from onewrite.core.hook import followed_async
 from onewrite.errors import ConfigurationError, InvalidUpdate
 
 P = ParamSpec("P")
@@ -125,7 +125,8 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     async def plain_call(store: Any, *args: P.args, **kwargs: P.kwargs) -> T:
         return await cast("Awaitable[T]", function(store, *args, **kwargs))
 
-    call = plain_call if function is method else noted_async(function)  # a method that `noted` wraps stays noted
+    # A method whose calls can be followed stays so.
+    call = plain_call if function is method else followed_async(function, is_hint=cast("Any", method).is_hint)
     call.__qualname__ = f"Async{method.__qualname__}"
     return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", call)
 

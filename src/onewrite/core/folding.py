@@ -246,6 +246,8 @@ class _Fold:
         self._native: Native = {}  # the last result of the caller's function, without `emit` and the final refusals
         self._emit: object = None
         self._final = NOTHING_FINAL
+        # The first unsettled message of each source whose later messages could make it Stale.
+        self._unsettled: dict[Slot, Message] = {}
 
     def make_entry(self, message: Message) -> Entry:
         """Return the entry of a write of this message now."""
@@ -258,6 +260,21 @@ class _Fold:
 
         Return the outcomes by the messages' places, or None if one write of them is too large.
         """
+        held = {member.place: outcome for member in chunk if (outcome := self._hold(member)) is not None}
+        chunk = [member for member in chunk if member.place not in held]
+        if not chunk:
+            return held
+        outcomes = yield from self._write_unheld(chunk)
+        return None if outcomes is None else held | outcomes
+
+    def _hold(self, member: Member) -> Outcome | None:
+        """Return `Deferred` if an earlier message of its source isn't settled, and would be `Stale` after the write of this one."""
+        change = member.entry.own
+        earlier = self._unsettled.get(change.slot) if isinstance(change, Advance) else None
+        return None if earlier is None else Deferred(member.message, cast("int | str", earlier.sequence))
+
+    def _write_unheld(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | None]:
+        """Write the messages like `write_chunk`. None of them has to wait for an earlier message of its source."""
         refusal = assume_refusal(chunk)
         asked_places: set[int] = set()
         for _ in chunk:  # a bound, because other writers can refuse the write again and again
@@ -297,17 +314,21 @@ class _Fold:
         ledger, has_other_writer = _LedgerAhead(fold_refusal.image.ledger), False
         outcomes: dict[int, Outcome] = {}
         for member in chunk:
+            change = member.entry.own
             outcome = judge_member(fold_refusal, member, ledger)
+            outcome = self._hold(member) if outcome is None else outcome
             # If another writer has written since the refusal, it might have written the predecessor too.
-            if outcome is None or (isinstance(outcome, Deferred) and has_other_writer):
+            if outcome is None or (isinstance(outcome, Deferred) and has_other_writer and change.requires_predecessor):
                 yield from self._ask_function([member])
                 outcome = yield from send_write(self._make_attempt([member.message]), self._final)
                 # A settled refusal has moved a counting mark too.
                 if isinstance(outcome, Applied) or (
-                    isinstance(outcome, Rejected) and outcome.settled and member.entry.own.requires_predecessor
+                    isinstance(outcome, Rejected) and outcome.settled and change.requires_predecessor
                 ):
-                    ledger.write(member.entry.own)
+                    ledger.write(change)
                 has_other_writer = has_other_writer or isinstance(outcome, Duplicate | Stale)
+            if isinstance(change, Advance) and change.is_overtakable and not outcome.settled:
+                self._unsettled.setdefault(change.slot, member.message)
             outcomes[member.place] = outcome
         return outcomes
 

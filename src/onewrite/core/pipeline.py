@@ -25,7 +25,6 @@ from onewrite.core.judging import (
 )
 from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.step import MOVED_BACK, Step
-from onewrite.core.unreturned import in_work, note_entity
 from onewrite.core.write import NO_STEP, Begins, Finishes, Image, StepPart, Withdraws, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message
@@ -60,8 +59,6 @@ def make_write(
     has_token: bool = True,
 ) -> Write:
     """Return the parts of a write. `name`: the call. `others`: the other messages of a fold."""
-    if in_work:
-        note_entity(engine, key)
     now, outbox_part = engine.clock(), engine.empty_emission
     entry = engine.ledger.entry(message, now)
     has_token = has_token and engine.has_token

@@ -36,7 +36,6 @@ from onewrite.core.pipeline import make_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.unreturned import note_entity
 from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, make_too_large_error
 from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update, check_earlier_marks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, Placeholders, check_names, make_table_error, read_mapping
@@ -52,7 +51,6 @@ from onewrite.dynamodb.values import (
     typed_values,
 )
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
-from onewrite.lean.insides import read_account
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
 
@@ -160,12 +158,6 @@ class Flows(Engine):
     def read_key(self, native: Native) -> Mapping[str, Any]:
         key: Mapping[str, Any] = native.get("Key", {})
         return key
-
-    @property
-    def store_id(self) -> object:
-        endpoint = getattr(getattr(self.target, "meta", None), "endpoint_url", None)
-        # A stand-in for a client has no endpoint.
-        return (self.target if endpoint is None else endpoint), read_account(self.target), self.full_name
 
     def canonical(self, key: object) -> Hashable:
         return canonical(key)
@@ -296,8 +288,6 @@ class TableAttempt:
 
     def __init__(self, flows: Flows, write: Write, native: Native, build: RequestBuilder, call: Call | None = None) -> None:
         self.flows, self.write, self.native, self.build = flows, write, native, build
-        if "Item" in native:  # the item contains the key
-            note_entity(flows, native["Item"])
         self.call = call or build(write, native, flows.convert)
         self.call.kwargs.update(flows.table)
 

@@ -11,13 +11,13 @@ from onewrite.core.event import Emit, Outbox, require_outboxes
 from onewrite.core.explaining import SilentClient, find_first_request, with_attributes
 from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.folding import fold
+from onewrite.core.hook import followed, followed_async, followed_hint
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, perform, read_open_steps, release
 from onewrite.core.targets import check_table, make_arguments_optional
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.unreturned import noted, noted_async
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows
@@ -138,19 +138,19 @@ class GuardedTable(_Store):
     _is_async = False
     _runs = run, run_typed
 
-    @noted
+    @followed
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
         """Update the item once per message. `Applied.entity` has the attributes that `ReturnValues` requests. `finishes` is the step that the write ends."""
         return self._run(self._flows.write(message, self._untype(native), emit=emit, finishes=finishes), self._target)
 
-    @noted
+    @followed
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
         """Create the item. An existing item is never replaced: the outcome is then `Duplicate` or `Rejected`."""
         return self._run(self._flows.write(message, self._untype(native), build_put, emit=emit), self._target)
 
-    @noted
+    @followed
     def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
         """Delete the item, and leave a tombstone that refuses late messages. The table needs `tombstones=`.
 
@@ -158,14 +158,14 @@ class GuardedTable(_Store):
         """
         return self._run(delete(self._flows, message, emit=emit, **self._untype(native)), self._target)
 
-    @noted
+    @followed
     def record(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
     ) -> Outcome:
         """Record the message without changing your attributes. A missing item is created."""
         return self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._untype(native)), self._target)
 
-    @noted
+    @followed
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
@@ -174,7 +174,7 @@ class GuardedTable(_Store):
         """
         return self._run(fold(self._flows, messages, self._untype_result(function)), self._target)
 
-    @noted
+    @followed
     def begin(
         self,
         message: Message,
@@ -193,7 +193,7 @@ class GuardedTable(_Store):
         flow = begin(self._flows, message, name, self._untype(native), lease=lease, safe_for=safe_for, after=after)
         return self._run(flow, self._target)
 
-    @noted
+    @followed
     def perform(
         self,
         message: Message,
@@ -222,6 +222,7 @@ class GuardedTable(_Store):
         """
         return self._run(read_open_steps(self._flows, self._untype(native)), self._target)
 
+    @followed_hint
     def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
         return self._run(read_outcome(self._flows, message, self._untype(native)), self._target)
@@ -246,7 +247,7 @@ class AsyncGuardedTable(_Store):
     record = awaited(GuardedTable.record)
     """Await `GuardedTable.record`."""
 
-    @noted_async
+    @followed_async
     async def fold(
         self,
         messages: Iterable[Message],

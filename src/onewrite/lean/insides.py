@@ -28,12 +28,6 @@ def read_credentials(client: Any) -> Any:
     return client._request_signer._credentials
 
 
-def read_account(client: object) -> str | None:
-    """Return the account of the credentials, if their provider knows it, like one that assumes a role."""
-    credentials = getattr(getattr(client, "_request_signer", None), "_credentials", None)
-    return getattr(credentials, "account_id", None)
-
-
 def read_session(client: Any) -> Any:
     """Return the HTTP session."""
     return client._endpoint.http_session

@@ -12,6 +12,7 @@ from onewrite.core.event import Emit, Outbox, require_outboxes
 from onewrite.core.explaining import SilentClient, find_first_request, with_attributes
 from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.folding import fold
+from onewrite.core.hook import followed, followed_async, followed_hint
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
@@ -19,7 +20,6 @@ from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, perform, read_open_steps, release
 from onewrite.core.targets import check_collection, check_key, make_arguments_optional
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.unreturned import noted, noted_async
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.deletes import delete
@@ -138,7 +138,7 @@ class GuardedCollection(_Store):
 
     _is_async, _run = False, staticmethod(run)
 
-    @noted
+    @followed
     def update_one(
         self,
         message: Message,
@@ -153,7 +153,7 @@ class GuardedCollection(_Store):
         flow = self._flows.write(message, filter, update, writer="update_one", emit=emit, finishes=finishes, **native)
         return self._run(flow, self._target)
 
-    @noted
+    @followed
     def find_one_and_update(
         self,
         message: Message,
@@ -170,21 +170,21 @@ class GuardedCollection(_Store):
         )
         return self._run(flow, self._target)
 
-    @noted
+    @followed
     def insert_one(
         self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
     ) -> Outcome:
         """Create the document. If it exists already, the outcome is `Duplicate` or `Rejected`."""
         return self._run(self._flows.insert_one(message, document, emit=emit, **native), self._target)
 
-    @noted
+    @followed
     def delete_one(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
     ) -> Outcome:
         """Delete the document, and leave a tombstone that refuses late messages. The collection needs `tombstones=`."""
         return self._run(delete(self._flows, message, filter, writer="update_one", emit=emit, **native), self._target)
 
-    @noted
+    @followed
     def find_one_and_delete(
         self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
     ) -> Outcome:
@@ -193,7 +193,7 @@ class GuardedCollection(_Store):
             delete(self._flows, message, filter, writer="find_one_and_update", emit=emit, **native), self._target
         )
 
-    @noted
+    @followed
     def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
@@ -202,7 +202,7 @@ class GuardedCollection(_Store):
         """
         return self._run(fold(self._flows, messages, function), self._target)
 
-    @noted
+    @followed
     def record(
         self,
         message: Message,
@@ -215,7 +215,7 @@ class GuardedCollection(_Store):
         """Record the message without changing your fields. A missing document is created, unless you pass `upsert=False`."""
         return self._run(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
 
-    @noted
+    @followed
     def begin(
         self,
         message: Message,
@@ -235,7 +235,7 @@ class GuardedCollection(_Store):
         flow = begin(self._flows, message, name, {"filter": filter, **native}, lease=lease, safe_for=safe_for, after=after)
         return self._run(flow, self._target)
 
-    @noted
+    @followed
     def perform(
         self,
         message: Message,
@@ -266,6 +266,7 @@ class GuardedCollection(_Store):
         """
         return self._run(read_open_steps(self._flows, {"filter": filter, **native}), self._target)
 
+    @followed_hint
     def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
         return self._run(read_outcome(self._flows, message, {"filter": filter, **native}), self._target)
@@ -293,7 +294,7 @@ class AsyncGuardedCollection(_Store):
     record = awaited(GuardedCollection.record)
     """Await `GuardedCollection.record`."""
 
-    @noted_async
+    @followed_async
     async def fold(
         self,
         messages: Iterable[Message],

@@ -50,7 +50,6 @@ from onewrite.core.pipeline import MAX_ATTEMPTS, make_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.unreturned import note_entity
 from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Write, make_too_large_error
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
@@ -197,7 +196,6 @@ class Flows(Engine):
         native, final = split_final_refusals(options)
         write = make_write(self, message, {}, emit=emit)
         new_document = build_insert(write, document, native)
-        note_entity(self, document)
         yield from self.check_collection(write.entry, inserts=True)
         write = write._replace(key={"_id": document["_id"]})
         return (yield from send_write(InsertAttempt(self, write, document, new_document, native), final))
@@ -223,10 +221,6 @@ class Flows(Engine):
 
     def read_key(self, native: Native) -> Document:
         return read_entity_key(native["filter"], self.fields, self.ledger.terms)
-
-    @property
-    def store_id(self) -> object:
-        return self.target
 
     def canonical(self, key: Document) -> Hashable:
         return canonical(key, self._codec)

@@ -10,6 +10,7 @@ from itertools import islice, zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
+from onewrite.batch.function import format_line
 from onewrite.errors import ConfigurationError
 from onewrite.message import full_name
 from onewrite.testing.explorer.calls import error_in_words, place_in_words
@@ -206,12 +207,15 @@ class Judge:
                 "a redelivery can write somewhere else. Use zlib.crc32 or hashlib instead.",
             )
         if self.subject.unreturned is not None:
-            outcome = self.subject.unreturned
+            message, note = self.subject.unreturned
+            line = "" if note.code is None else f" at {format_line(note.code, note.line)}"
+            ended = "raised" if isinstance(note.outcome, BaseException) else "returned"
             yield Remark(
                 "unreturned",
-                f"For {full_name(outcome.message)} the handler returns None although its guarded store returned {type(outcome).__name__}, which is "
-                "not settled. Here, as with sqs_handler and the other decorators, the message is redelivered. A consumer of your own would "
-                "acknowledge it. Return the outcome, or raise.",
+                f"For {full_name(message)} a guarded call{line} {ended} {type(note.outcome).__name__}, which isn't settled, and the handler "
+                "returns something else. Here, as with sqs_handler and the other decorators, the message is redelivered. A consumer of your "
+                "own might acknowledge it. Return that outcome too, or raise. If the message is done in spite of it, return an outcome of your "
+                "own, for example Applied(message).",
             )
         if ends_by_task_order := self._ends_by_task_order:
             ends = " and ".join(map(repr, ends_by_task_order))

@@ -28,7 +28,7 @@ _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 # These remarks mean that a write is lost, or that an incorrect handler would pass the test too.
 FAILING = ("unapplied", "unobserved", "idle", "unchecked", "untried")
 # These remarks report a probable mistake, but the test can still fail.
-DOUBTFUL = ("early", "unseen", "cancelled", "raises", "returns", "unreturned", "hash", "tasks")
+DOUBTFUL = ("early", "unseen", "cancelled", "raises", "returns", "rejected", "unreturned", "hash", "tasks")
 NOTE = "note"  # information about the exploration
 
 
@@ -48,7 +48,8 @@ class Remark:
     | `"cancelled"` | warns | all messages together don't change the value that `observe` returns |
     | `"raises"` | warns | the handler raises for a message in undisturbed processing |
     | `"returns"` | warns | a handler with a guarded store returns a value that the decorators and the worker refuse |
-    | `"unreturned"` | warns | the handler returns None after an unsettled outcome, which only the decorators and the worker notice |
+    | `"rejected"` | warns | a message is `Rejected` in every order, and settled because of `rejected_ok=True` |
+    | `"unreturned"` | warns | a guarded call didn't settle the message, and the handler didn't return its outcome, which only the decorators and the worker notice |
     | `"hash"` | warns | the handler uses the hash() of a string, which differs between processes |
     | `"tasks"` | warns | it makes a difference which task of a delivery comes first |
     | `"note"` | no | information about the exploration |
@@ -100,6 +101,11 @@ class _PartResult:
         return self.has_found_entity and not self.has_changed and self.error is None and not self.has_reason
 
     @property
+    def is_refused_for_good(self) -> bool:
+        """Whether the caller's condition refused the part, which the call declared final, and the part had no effect."""
+        return not self.has_changed and any(isinstance(outcome, Rejected) and outcome.settled for outcome in self.outcomes)
+
+    @property
     def has_reason(self) -> bool:
         """Whether a guarded store reported that it is right to change nothing."""
         return any(isinstance(outcome, Rejected | Missing | Stale | Deferred) for outcome in self.outcomes)
@@ -135,6 +141,13 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
             )
             yield Remark("raises", text)
     yield from _remark_on_return(subject, results)
+    for part in given_order:
+        if all(order_result.results[part].is_refused_for_good for order_result in in_each_order):
+            text = (
+                f"{_name(subject, part)} is Rejected in every order, and settled because of rejected_ok=True, so it never has an effect. If "
+                "that isn't intended, correct the condition. Otherwise, also pass a message that makes it true."
+            )
+            yield Remark("rejected", text)
     for part, result in results.items():
         if result.unapplied_write is not None:
             text = (

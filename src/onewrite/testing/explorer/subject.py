@@ -16,11 +16,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, cast
 
+from onewrite.batch.function import WrongReturn, read_return
 from onewrite.batch.handler import find_handler
-from onewrite.core.unreturned import FunctionCall
+from onewrite.batch.unreturned import FunctionCall, Note
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
-from onewrite.outcome import Answer, Busy
+from onewrite.outcome import Busy
 from onewrite.testing.errors import UnsupportedByStandIn
 from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
@@ -68,7 +69,7 @@ _A_MESSAGE, _A_CONTEXT = object(), object()
 class Invocation:
     """Calls one handler, with a context if its signature accepts one."""
 
-    def __init__(self, handler: Handler, note_unreturned: Callable[[Answer], None]) -> None:
+    def __init__(self, handler: Handler, note_unreturned: Callable[[Message, Note], None]) -> None:
         self._handler = handler
         self._note_unreturned = note_unreturned
         batch_handler = find_handler(handler)
@@ -90,7 +91,7 @@ class Invocation:
             return _check_answer(answer, is_read=is_read) if is_event else answer
 
         def deliver(message: Message, wait_for: WaitFor) -> Any:
-            """Call the handler as a decorator does: an unsettled outcome of its stores counts as returned, even if it returned None."""
+            """Call the handler as a decorator does: each guarded call that didn't settle the message counts as returned."""
             with FunctionCall([message]) as function_call:
                 answer = self._handler(message, *context)
                 if not inspect.isawaitable(answer):
@@ -104,13 +105,17 @@ class Invocation:
             return self._add_unreturned(await answer, message, function_call)
 
     def _add_unreturned(self, answer: Any, message: Message, call: FunctionCall) -> Any:
-        """Return the handler's result, or the unsettled outcomes of its stores if it returned nothing."""
-        notes = call.read_notes(message) if answer is None or answer in ([], ()) else ()
+        """Return the handler's result, with the unsettled outcomes that it didn't return. Raise an exception that it caught."""
+        try:
+            [answers] = read_return(answer)
+        except WrongReturn:  # a consumer of its own can understand the value, as the handler means it
+            return answer
+        notes = call.list_unreturned(message, answers)
         for note in notes:
+            self._note_unreturned(message, note)
             if isinstance(note.outcome, BaseException):
                 raise note.outcome
-            self._note_unreturned(note.outcome)
-        return [note.outcome for note in notes] or answer
+        return [*answers, *[note.outcome for note in notes]] if notes else answer
 
 
 def _can_bind(handler: Handler, *arguments: object) -> bool:
@@ -261,7 +266,9 @@ class Subject:
     is_clock_moving = False  # the clock advances with each redelivery
     deliveries_differ = False  # the handler's behavior depends on the delivery number
     hashes_at: Place | None = None  # where the handler calls hash() on a string
-    unreturned: Answer | None = None  # an unsettled outcome of a guarded store, after which the handler returned None
+    unreturned: tuple[Message, Note] | None = (
+        None  # a guarded call that didn't settle the message, whose end the handler didn't return
+    )
     has_upserts = False  # the handler has sent an upsert to MongoDB
     own_processes = False  # each delivery has its own process
     is_taking_turns = False  # deliveries in one process never overlap
@@ -344,8 +351,8 @@ class Subject:
             raise ConfigurationError(f"build(store) returned {handler!r}: expected the handler, a function of a message.")
         return Invocation(handler, self._note_unreturned)
 
-    def _note_unreturned(self, outcome: Answer) -> None:
-        self.unreturned = outcome
+    def _note_unreturned(self, message: Message, note: Note) -> None:
+        self.unreturned = message, note
 
     def take_turns(self) -> None:
         """Run one delivery at a time."""

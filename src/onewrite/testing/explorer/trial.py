@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.outcome import Busy, Uncertain
+from onewrite.outcome import Busy, Rejected, Uncertain
 from onewrite.testing.explorer.calls import NEVER_SENT, TIME_PASSES, HandlerCall, Reply, Standstill, error_in_words
 from onewrite.testing.explorer.deliverables import LambdaEvent, read_outcomes
 from onewrite.testing.explorer.recall import (
@@ -488,6 +488,8 @@ def _explain_unsettled(last: TrialStep) -> str:
             f"{text}: no one knows whether the effect happened, so only an operator can settle the message. If you mean that, explore with "
             "faults=0. Otherwise, pass the safe_for= of a provider that knows its keys"
         )
+    if isinstance(last_outcome, Rejected):
+        return f"{text}. {last_outcome.reason}"
     if isinstance(last_outcome, Busy):
         return (
             f"{text}: the message's step is open until its lease ends. Pass the step as finishes= to the write that records the effect. If you "

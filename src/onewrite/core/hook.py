@@ -1,0 +1,82 @@
+"""A hook around every guarded call. A room above this one can follow the calls of the code that it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+class FollowedCall(Protocol):
+    """A guarded call that has begun."""
+
+    def fail(self, error: BaseException, /) -> None:
+        """The call raised this."""
+
+    def end(self, result: T, /) -> T:
+        """Return the result of the call."""
+        ...
+
+
+class BeginCall(Protocol):
+    """Begins to follow a call with these arguments. `is_hint`: the call only reads."""
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any], /, *, is_hint: bool) -> FollowedCall: ...
+
+
+class Hook:
+    """`followers`: those that follow guarded calls now. Without them, `begin` isn't called."""
+
+    __slots__ = ("begin", "followers")
+    begin: BeginCall
+
+    def __init__(self) -> None:
+        self.followers: set[Any] = set()
+
+
+hook = Hook()
+
+
+def followed(function: F, *, is_hint: bool = False) -> F:
+    """Wrap a method of a blocking store so that its calls can be followed."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not hook.followers:
+            return function(*args, **kwargs)
+        followed_call = hook.begin(args, kwargs, is_hint=is_hint)
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            followed_call.fail(error)
+            raise
+        return followed_call.end(result)
+
+    call.is_hint = is_hint  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]  # for the asynchronous counterpart
+    return cast("F", call)
+
+
+def followed_hint(function: F) -> F:
+    """Wrap a method that only reads, like `followed`."""
+    return followed(function, is_hint=True)
+
+
+def followed_async(function: F, *, is_hint: bool = False) -> F:
+    """Wrap a method of an asynchronous store, like `followed`."""
+
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        if not hook.followers:
+            return await function(*args, **kwargs)
+        followed_call = hook.begin(args, kwargs, is_hint=is_hint)
+        try:
+            result = await function(*args, **kwargs)
+        except BaseException as error:
+            followed_call.fail(error)
+            raise
+        return followed_call.end(result)
+
+    return cast("F", call)
