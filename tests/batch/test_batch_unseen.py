@@ -335,7 +335,7 @@ LOSSES = pytest.mark.parametrize("lose", [lose_response, lose_outcome, catch_err
 @LOSSES
 def test_returned_outcome_of_a_store_excuses_no_other_write(lose: Callable[[Shop, Message], None], shop: Shop) -> None:
     """The function returns what its last write returned, which creates the entity. The next delivery finds two duplicates."""
-    deliveries = iter([lose, partial(write, name="away")])
+    deliveries: Iterator[Callable[[Shop, Message], None]] = iter([lose, partial(write, name="away")])
 
     def handle(message: Message) -> Any:
         next(deliveries)(shop, message)
