@@ -51,7 +51,7 @@ bench: .venv/ready  ## ratios of two things in one run, on real engines
 floors:  ## the quick tests of users' dependencies, with the lowest versions that pyproject.toml allows
 	$(PYTHON) -m venv --clear .venv-floors
 	.venv-floors/bin/python -m pip install --quiet uv
-	.venv-floors/bin/uv pip compile --quiet --extra all --resolution lowest-direct --output-file .venv-floors/lowest.txt pyproject.toml
+	.venv-floors/bin/uv pip compile --quiet --extra all --extra testing --resolution lowest-direct --output-file .venv-floors/lowest.txt pyproject.toml
 	.venv-floors/bin/uv pip install --quiet --python .venv-floors/bin/python --editable ".[all]" --group test --constraint .venv-floors/lowest.txt
 	.venv-floors/bin/python $(PYTEST) tests/core tests/dynamodb tests/mongodb tests/outbox tests/batch tests/sqs tests/aws_lambda tests/identity tests/lean tests/testing tests/operate tests/docs tests/contract examples
 

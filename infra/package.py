@@ -14,7 +14,6 @@ Run it with the Python version of Lambda's runtime, because the wheels and the b
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import platform
 import re
@@ -23,7 +22,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Collection, Sequence
-from email.parser import HeaderParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
@@ -31,10 +29,11 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "src" / "onewrite"
 EXAMPLE = ROOT / "examples" / "order_history"
-# The command and the test kit are left out. The rest of the library never imports them.
-NOT_FOR_LAMBDA = {"operate", "__main__.py", "testing"}
+# The command, the worker, and the test kit are left out. The rest of the library never imports them.
+NOT_FOR_LAMBDA = {"operate", "__main__.py", "sqs", "testing"}
 # Lambda's Python includes boto3 and its dependencies, which would be nine tenths of the package.
 RUNTIME_HAS = {"boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3"}
+MODULES = {"python-dateutil": "dateutil"}
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
 # The C library of Amazon Linux 2 (Python 3.11) and of Amazon Linux 2023. A wheel for a later one doesn't load.
 GLIBC = 26 if sys.version_info < (3, 12) else 34
@@ -45,20 +44,22 @@ NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 WRITE_TIME = (1980, 1, 1, 0, 0, 0)
 READABLE, EXECUTABLE = 0o644, 0o755
 
-# With unchecked bytecode, Python doesn't compare it with its source. Usual bytecode contains its source's date, which a package
-# doesn't keep. Lambda would then compile each module at every cold start, because it can't write there.
+# Lambda can't store bytecode, so without it, each cold start compiles every module, which makes the imports take more than twice as long.
+# Unchecked bytecode isn't compared with its source. Usual bytecode contains its source's date, which a package doesn't keep.
 COMPILE = """
 import sys
 from pathlib import Path
 from py_compile import PycInvalidationMode, PyCompileError, compile
 
 folder = Path(sys.argv[1])
-for path in sorted(folder.rglob("*.py")):
+paths = sorted(folder.rglob("*.py"))
+for path in paths:
     name = path.relative_to(folder).as_posix()  # otherwise the temporary folder's name would be in the bytecode
     try:
         compile(path, dfile=name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
     except PyCompileError as error:
-        print(f"Without bytecode: {name}: {error.exc_value}", file=sys.stderr)
+        print(f"without bytecode: {name}: {error.exc_value}", file=sys.stderr)
+print(f"compiled to bytecode: {len([*folder.rglob('*.pyc')])} of {len(paths)} modules")
 """
 
 
@@ -72,21 +73,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         code = folder / "python" if options.layer else folder
-        requirements = [*options.install, *(("boto3",) if options.with_boto3 else ())]
         left_out: list[str] = []
-        if requirements or options.requirements:
-            install(code, requirements, options.requirements, architecture)
+        if options.install or options.requirements:
+            install(code, options.install, options.requirements, architecture)
             left_out += remove(code, {"onewrite"}, "this checkout's is packed")
-            if not options.with_boto3:
-                left_out += remove(code, RUNTIME_HAS, "Lambda's Python has it")
+            left_out += remove(code, RUNTIME_HAS, "Lambda's Python has it")
         left_out += copy(LIBRARY, code, NOT_FOR_LAMBDA)
         describe(code)
         for source in options.source or ([] if options.layer else [EXAMPLE]):
             left_out += copy(source, code)
-        compile_all(folder)
+        compiled = compile_all(folder)
         write(folder, options.output)
     report = "".join(f"left out: {line}\n" for line in left_out)
     sys.stdout.write(report.encode(errors="backslashreplace").decode())
+    sys.stdout.write(compiled)
     sys.stdout.write(f"{options.output}: Python {sys.version_info.major}.{sys.version_info.minor}, {architecture}\n")
     return 0
 
@@ -103,7 +103,6 @@ def _options() -> argparse.ArgumentParser:
     about = "the function's (default: arm64); native is that of this machine"
     parser.add_argument("--architecture", choices=[*MACHINES, "native"], default="arm64", help=about)
     parser.add_argument("--layer", action="store_true", help="a layer")
-    parser.add_argument("--with-boto3", action="store_true", help="a boto3 of its own, in place of the runtime's")
     return parser
 
 
@@ -124,12 +123,8 @@ def _importable(name: str) -> Path:
 
 def _native_architecture() -> str:
     machine = platform.machine().lower()
-    architecture = {
-        **{machine_name: lambda_name for lambda_name, machine_name in MACHINES.items()},
-        "arm64": "arm64",
-        "amd64": "x86_64",
-    }.get(machine)
-    return architecture or sys.exit(f"Lambda doesn't run on {machine}. Pass --architecture arm64 or x86_64.")
+    names = {"aarch64": "arm64", "arm64": "arm64", "amd64": "x86_64", "x86_64": "x86_64"}
+    return names.get(machine) or sys.exit(f"Lambda doesn't run on {machine}. Pass --architecture arm64 or x86_64.")
 
 
 def install(target: Path, requirements: list[str], files: list[Path], architecture: str) -> None:
@@ -151,27 +146,20 @@ def install(target: Path, requirements: list[str], files: list[Path], architectu
     shutil.rmtree(target / "bin", ignore_errors=True)  # scripts contain the path of this machine's Python
 
 
-def remove(target: Path, names: Collection[str], reason: str) -> list[str]:
-    """Remove these distributions and return their names."""
+def remove(target: Path, distributions: Collection[str], reason: str) -> list[str]:
+    """Remove these distributions, and return their names. Each has the module of the same name, or the one in `MODULES`."""
     removals: list[str] = []
-    for information in sorted(target.glob("*.dist-info")):
-        about = HeaderParser().parsestr((information / "METADATA").read_text())
-        if re.sub(r"[-_.]+", "-", about["Name"]).lower() not in names:
-            continue
-        with (information / "RECORD").open(newline="") as record:
-            record_paths = [Path(os.path.normpath(target / row[0])) for row in csv.reader(record)]
-        paths = [path for path in record_paths if path.is_relative_to(target)]  # scripts are elsewhere, and already removed
-        for path in paths:
-            path.unlink(missing_ok=True)
-        for folder in {parent for path in paths for parent in path.parents if target in parent.parents}:
-            if folder.is_dir() and not any(path.is_file() for path in folder.rglob("*")):
-                shutil.rmtree(folder)
-        removals.append(f"{about['Name']} {about['Version']} ({reason})")
+    for name in sorted(distributions):
+        for information in target.glob(f"{name.replace('-', '_')}-*.dist-info"):
+            removals.append(f"{information.name.removesuffix('.dist-info').replace('-', ' ')} ({reason})")
+            shutil.rmtree(information)
+            shutil.rmtree(target / MODULES.get(name, name), ignore_errors=True)
+            (target / f"{name}.py").unlink(missing_ok=True)
     return removals
 
 
 def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> list[str]:
-    """Copy a package or module with its data. Return the files that were left out: hidden files, unused tests, and links to the outside."""
+    """Copy a package or module with its data. Return the files that were left out: hidden files, unused tests, and links."""
     folder.mkdir(exist_ok=True)
     if (folder / source.name).exists():
         sys.exit(f"{source.name} is already in the package, so {source} would be mixed with it. Rename one of them.")
@@ -185,33 +173,23 @@ def copy(source: Path, folder: Path, not_for_lambda: Collection[str] = ()) -> li
         reasons = {name: "hidden" for name in names if name.startswith(".")}
         if at == source:
             reasons |= {name: "not for Lambda" for name in names if name in not_for_lambda}
-        reasons |= {name: reason for name in names if (reason := _cannot_be_copied(at / name, source))}
+        reasons |= {name: reason for name in names if (reason := _cannot_be_copied(at / name))}
         if "tests" in names and (at / "tests").is_dir() and not _names_tests(source):
             reasons["tests"] = "no other module names it"
         left_out.extend(f"{(at / name).relative_to(source.parent)} ({reasons[name]})" for name in sorted(reasons))
         return {*reasons, "__pycache__"}
 
-    try:
-        shutil.copytree(source, folder / source.name, ignore=names_to_ignore)
-    except shutil.Error as error:
-        sys.exit("\n".join(f"{path} can't be copied: {reason}" for path, _, reason in error.args[0]))
+    shutil.copytree(source, folder / source.name, ignore=names_to_ignore)
     return left_out
 
 
-def _cannot_be_copied(path: Path, source: Path) -> str | None:
-    """Return why a path is left out of the package, or None. A link within the package is replaced by its target."""
+def _cannot_be_copied(path: Path) -> str | None:
+    """Return why a path is left out of the package, or None."""
+    if path.is_symlink():
+        return "a link"
     if not path.name.isprintable():  # a zip holds names in UTF-8
         return "an unprintable name"
-    try:
-        target = path.resolve(strict=True)
-    except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
-        return "a link to nothing"
-    if not target.is_relative_to(source.resolve()):
-        return "a link out of the package"
-    folders = [parent for parent in path.parents if parent.is_relative_to(source)]
-    if target.is_dir() and any(folder.resolve() == target for folder in folders):
-        return "a link to a folder that it is in"
-    return None if target.is_dir() or target.is_file() else "neither a file nor a folder"
+    return None if path.is_dir() or path.is_file() else "neither a file nor a folder"
 
 
 def _names_tests(source: Path) -> bool:
@@ -226,23 +204,17 @@ def describe(folder: Path) -> None:
     information = folder / f"{project['name']}-{project['version']}.dist-info"
     (information / "licenses").mkdir(parents=True)
     shutil.copy(ROOT / "LICENSE", information / "licenses")
-    fields = {
-        "Metadata-Version": "2.4",
-        "Name": project["name"],
-        "Version": project["version"],
-        "Summary": project["description"],
-        "License-Expression": project["license"],
-        "License-File": "LICENSE",
-        "Requires-Python": project["requires-python"],
-    }
+    fields = {"Metadata-Version": "2.4", "Name": project["name"], "Version": project["version"], "License-File": "LICENSE"}
     (information / "METADATA").write_text("".join(f"{name}: {value}\n" for name, value in fields.items()))
 
 
-def compile_all(folder: Path) -> None:
+def compile_all(folder: Path) -> str:
+    """Compile every module, and return a line that says how many."""
     # Without a hash seed and the environment's other settings for Python, the same source gives the same bytes.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [sys.executable, "-c", COMPILE, str(folder)]
-    subprocess.run(command, check=True, env={**environment, "PYTHONHASHSEED": "0"})  # noqa: S603  # our own
+    environment["PYTHONHASHSEED"] = "0"
+    return subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603  # our own
 
 
 def write(folder: Path, target: Path) -> None:

@@ -27,7 +27,8 @@ EXTRAS = {
     "async": "from onewrite.dynamodb import AsyncGuardedTable",
     "opentelemetry": "from onewrite.metrics import opentelemetry",
     "testing": "from onewrite.testing import explore, moto_table; moto_table()",
-    "all": "from onewrite.testing import mongomock_collection; mongomock_collection()",
+    "all": "from importlib.util import find_spec; assert find_spec('pymongo') and not find_spec('moto') and not find_spec('mongomock')",
+    "all,testing": "from onewrite.testing import mongomock_collection; mongomock_collection()",
 }
 TEST = """
 from onewrite import Message
@@ -53,7 +54,7 @@ def main() -> None:
         for extra, code in EXTRAS.items():
             run(environment(place / extra, f"onewrite[{extra}] @ file://{wheel}"), "-c", code, quiet=True)
             print(f"onewrite[{extra}] works by itself")
-        try_everything(place, place / "all" / "bin")
+        try_everything(place, place / "all,testing" / "bin")
         for version in PYTHONS:
             found = find_python(version)
             if found is None:

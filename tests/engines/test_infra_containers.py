@@ -146,8 +146,8 @@ def test_worker_cannot_write_to_its_image(worker: Image) -> None:
 
 
 def test_image_holds_its_modules_and_extras(built: Callable[..., Image]) -> None:
-    image = built(WORKER, HANDLERS="infra/examples/application", EXTRAS="aws,cli,mongodb")
-    assert image.run("python", "-c", "import billing; print(billing.handler.__name__)") == "handler\n"
+    image = built(WORKER, HANDLERS="examples/saga", EXTRAS="aws,mongodb")
+    assert image.run("python", "-c", "import pymongo, events; print(events.__name__)") == "events\n"
     assert "--once" in image.run("onewrite", "relay", "--help")
     assert image.entrypoint == ["onewrite", "worker"]
 

@@ -196,7 +196,7 @@ def ship(message):
 
 
 class OurLambda:
-    """Answers for a function and a mapping as infra/terraform makes them."""
+    """Answers for a function and a mapping as infra/function.yaml makes them."""
 
     def list_event_source_mappings(self, **_: Any) -> Any:
         arn = f"arn:aws:sqs:{REGION}:123456789012:orders"

@@ -78,13 +78,13 @@ def test_unsettled_message_is_counted(way: str, sqs: FakeSqs, lines: list[str]) 
     sqs.send("m")
     work(sqs, FUNCTIONS[way])
     assert len(sqs.messages) == 1
-    assert counted_lines(UNSETTLED[0], [line for line in lines if "message-1" in line]) > 0
+    assert counted_lines(UNSETTLED, [line for line in lines if "message-1" in line]) > 0
 
 
 def test_unreadable_message_is_counted(sqs: FakeSqs, lines: list[str]) -> None:
     sqs.send("unreadable")
     work(sqs, raises)
-    assert counted_lines(UNSETTLED[0], lines) == 1
+    assert counted_lines(UNSETTLED, lines) == 1
 
 
 def test_message_that_exceeds_its_timeout_is_counted_each_time(sqs: FakeSqs, time: VirtualTime, lines: list[str]) -> None:
@@ -92,7 +92,7 @@ def test_message_that_exceeds_its_timeout_is_counted_each_time(sqs: FakeSqs, tim
     sqs.send("m")
     work(sqs, lambda _: time.sleep(30), timeout=20, in_flight=7)
     assert [message.body for message in sqs.dead] == ["m"]
-    assert counted_lines(UNSETTLED[0], lines) == 3
+    assert counted_lines(UNSETTLED, lines) == 3
     assert sum("This was the last delivery, 3 of 3" in line for line in lines) == 1
 
 
@@ -101,7 +101,7 @@ def test_followers_of_a_failed_group_message_are_counted(fifo: FakeSqs, lines: l
         fifo.send(body, group="g")
     work(fifo, raises, in_flight=3)
     (line,) = [line for line in lines if "an earlier message of its group" in line]
-    assert counted_lines(UNSETTLED[0], [line]) == 1
+    assert counted_lines(UNSETTLED, [line]) == 1
     assert "record message-2; record message-3; each goes back" in line
 
 
@@ -111,7 +111,7 @@ def test_message_that_waited_too_long_is_counted(fifo: FakeSqs, time: VirtualTim
     fifo.refuse = lambda kind, _: True if kind == "hide" else None
 
     work(fifo, lambda _: time.sleep(40), in_flight=3)
-    assert counted_lines(UNSETTLED[0], [line for line in lines if "SQS no longer hides it" in line]) == 1
+    assert counted_lines(UNSETTLED, [line for line in lines if "SQS no longer hides it" in line]) == 1
 
 
 def test_messages_of_a_stopping_worker_are_counted(fifo: FakeSqs, time: VirtualTime, lines: list[str]) -> None:
@@ -127,7 +127,7 @@ def test_messages_of_a_stopping_worker_are_counted(fifo: FakeSqs, time: VirtualT
     stopping = worker_in(time, URL, handler, client=fifo, in_flight=3)
     stopping.run()
     (line,) = [line for line in lines if "because the worker is stopping" in line]
-    assert counted_lines(UNSETTLED[0], [line]) == 1
+    assert counted_lines(UNSETTLED, [line]) == 1
     assert len(fifo.messages) == 2
 
 
@@ -145,4 +145,4 @@ def test_messages_in_progress_at_the_deadline_are_counted(sqs: FakeSqs, time: Vi
     assert stopping.run() is False
     released.set()
     (line,) = [line for line in lines if "stopped before these messages finished" in line]
-    assert counted_lines(UNSETTLED[0], [line]) == 1
+    assert counted_lines(UNSETTLED, [line]) == 1

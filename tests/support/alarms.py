@@ -1,181 +1,114 @@
-"""Alarms as CloudWatch evaluates them, and what is measured when something of infra/ fails.
+"""Metric filters and alarms, evaluated as CloudWatch documents it.
 
-What AWS measures is taken from its documentation; what onewrite measures is compared with what it emits where the alarms are tried.
+A metric is known by its namespace, its name, and its dimensions. Its values are those of every five minutes, None where nothing is
+measured.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from typing import Any, TypeAlias
 
-# Of each metric, by its name and the value of its dimension: the values of every five minutes, None where nothing is measured.
-Measurements: TypeAlias = Mapping[tuple[str, str], list[float | None]]
+Metric: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...]]
+Measurements: TypeAlias = Mapping[Metric, list[float | None]]
 
 LONG = 40  # times five minutes: more than any alarm looks at
+FIVE_MINUTES = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    description: str
-    expression: str  # of the ids of its metrics
-    metrics: dict[str, tuple[str, str, str]]  # name, the value of its dimension, and the statistic
-    period: int  # of five minutes each, of which one alarm alone looks at less
-    periods: int
-    threshold: float
-    missing_rings: bool
-
-    def rings(self, measurements: Measurements) -> bool:
-        """Whether it rings at the end: all of its last periods breach."""
-        series = {
-            name: [
-                _statistic(statistic, measurements.get((metric, dimension), [None] * LONG)[start : start + self.period])
-                for start in range(LONG - self.periods * self.period, LONG, self.period)
-            ]
-            for name, (metric, dimension, statistic) in self.metrics.items()
-        }
-        return all(self._breaches({name: values[n] for name, values in series.items()}) for n in range(self.periods))
-
-    def _breaches(self, values: Mapping[str, float | None]) -> bool:
-        if "FILL" not in self.expression and None in values.values():
-            return self.missing_rings
-        python = self.expression.replace("AND", "and")
-        return bool(eval(python, {"__builtins__": {}, "FILL": _fill, "IF": _if, **values}) > self.threshold)  # noqa: S307  # of our own module
+def metric(namespace: str, name: str, **dimensions: str) -> Metric:
+    return namespace, name, tuple(sorted(dimensions.items()))
 
 
-def _fill(value: float | None, instead: float) -> float:
-    return instead if value is None else value
+def rings(alarm: Mapping[str, Any], measurements: Measurements) -> bool:
+    """Whether all of the alarm's last periods breach. The alarm is as `describe_alarms` returns it."""
+    dimensions = {dimension["Name"]: dimension["Value"] for dimension in alarm["Dimensions"]}
+    values = measurements.get(metric(alarm["Namespace"], alarm["MetricName"], **dimensions), [None] * LONG)
+    size, periods = max(1, alarm["Period"] // FIVE_MINUTES), alarm["EvaluationPeriods"]
+    return all(_breaches(alarm, values[start : start + size]) for start in range(LONG - periods * size, LONG, size))
 
 
-def _if(true: bool, yes: float, no: float) -> float:
-    return yes if true else no
-
-
-def _statistic(name: str, values: list[float | None]) -> float | None:
+def _breaches(alarm: Mapping[str, Any], values: Iterable[float | None]) -> bool:
     points = [value for value in values if value is not None]
     if not points:
-        return None
-    return sum(points) if name == "Sum" else max(points)
+        return bool(alarm["TreatMissingData"] == "breaching")
+    statistics: dict[str, Callable[[list[float]], float]] = {"Sum": sum, "Maximum": max, "SampleCount": len}
+    statistic = statistics[alarm["Statistic"]](points)
+    is_above = alarm["ComparisonOperator"] == "GreaterThanThreshold"
+    assert is_above or alarm["ComparisonOperator"] == "LessThanThreshold"
+    return bool(statistic > alarm["Threshold"] if is_above else statistic < alarm["Threshold"])
 
 
-def alarm_of(properties: Mapping[str, Any]) -> Alarm:
-    """The alarm as moto describes it."""
-    if not properties.get("Metrics"):
-        metrics = {"it": (properties["MetricName"], _about(properties["Dimensions"]), properties["Statistic"])}
-        return _alarm(properties, "it", metrics, properties["Period"])
-    (expression,) = [metric["Expression"] for metric in properties["Metrics"] if metric.get("Expression")]
-    stats = {metric["Id"]: metric["MetricStat"] for metric in properties["Metrics"] if metric.get("MetricStat")}
-    metrics = {
-        name: (stat["Metric"]["MetricName"], _about(stat["Metric"]["Dimensions"]), stat["Stat"])
-        for name, stat in stats.items()
-    }
-    (period,) = {stat["Period"] for stat in stats.values()}
-    return _alarm(properties, expression, metrics, period)
+def alarms_that_ring(alarms: Mapping[str, Mapping[str, Any]], measurements: Measurements) -> set[str]:
+    return {name for name, alarm in alarms.items() if rings(alarm, measurements)}
 
 
-def _alarm(properties: Mapping[str, Any], expression: str, metrics: dict[str, tuple[str, str, str]], period: Any) -> Alarm:
-    return Alarm(
-        str(properties.get("AlarmDescription", "")),
-        expression,
-        metrics,
-        max(1, int(period) // 300),
-        int(properties["EvaluationPeriods"]),
-        float(properties["Threshold"]),
-        properties["TreatMissingData"] == "breaching",
-    )
+def measured_by_emf(lines: Iterable[str]) -> dict[Metric, list[float | None]]:
+    """Return what CloudWatch measures if each five minutes bring a line like the last of these."""
+    measured: dict[Metric, list[float | None]] = {}
+    for line in map(json.loads, lines):
+        for directive in line["_aws"]["CloudWatchMetrics"]:
+            for names, value in product(directive["Dimensions"], directive["Metrics"]):
+                key = metric(directive["Namespace"], value["Name"], **{name: line[name] for name in names})
+                measured[key] = [float(line[value["Name"]])] * LONG
+    return measured
 
 
-def _about(dimensions: list[Mapping[str, Any]]) -> str:
-    return "".join(dimension["Value"] for dimension in dimensions)
+# ---------------------------------------------------------------- metric filters
+
+# The filter of both templates, which the tests try on the log lines of handlers and workers.
+UNSETTLED = '{ $.onewrite.failures[0].error = "*" || $.onewrite.returned > 0 }'
+
+# A term of a JSON pattern: a selector, an operator, and a text with wildcards or a number.
+_TERM = re.compile(r'\s*\$((?:\.\w+|\[\d+\])+)\s*(=|>=|<=|>|<)\s*(?:"([^"]*)"|(-?\d+(?:\.\d+)?))\s*')
 
 
-def measurements(failure: str, function: str, source: str) -> dict[tuple[str, str], list[float | None]]:
-    """What is measured of a function when all is well, and when something is not. A stream is written under its source's name."""
-    often: list[float | None] = [1.0] * LONG
-    never: list[float | None] = [None] * LONG
-    well: dict[tuple[str, str], list[float | None]] = {
-        ("ApproximateNumberOfMessagesVisible", f"{function}-dead-letters"): [0.0] * LONG,
-        ("ApproximateAgeOfOldestMessage", f"{function}-events"): [2.0] * LONG,
-        ("Invocations", function): [*often],
-        ("Errors", function): [0.0] * LONG,
-        ("Throttles", function): [0.0] * LONG,
-        ("IteratorAge", function): [500.0] * LONG,
-        ("IncomingRecords", source): [*often],
-        ("ConsumedWriteCapacityUnits", source): [*often],
-    }
-    unread: dict[tuple[str, str], list[float | None]] = {
-        ("Invocations", function): [*never],
-        ("Errors", function): [*never],
-        ("Throttles", function): [*never],
-        ("IteratorAge", function): [*never],
-    }
-    changes: dict[str, dict[tuple[str, str], list[float | None]]] = {
-        "all is well": {},
-        "nothing comes": {**unread, ("IncomingRecords", source): [*never], ("ConsumedWriteCapacityUnits", source): [*never]},
-        "a message is given up": {("ApproximateNumberOfMessagesVisible", f"{function}-dead-letters"): [1.0] * LONG},
-        "it is too slow": {
-            ("ApproximateAgeOfOldestMessage", f"{function}-events"): [2000.0] * LONG,
-            ("IteratorAge", function): [2_000_000.0] * LONG,
-        },
-        "it times out": {("Errors", function): [*often]},
-        "the account has no room": {("Throttles", function): [*often]},
-        # A standard queue puts what was received three times behind the rest, so nothing old is seen.
-        "it keeps deferring": {(f"Unsettled-{function}", ""): [1.0, None] * (LONG // 2)},
-        "one message fails once": {(f"Unsettled-{function}", ""): [*[None] * (LONG - 1), 1.0]},
-        "nobody reads": {**unread, ("ApproximateAgeOfOldestMessage", f"{function}-events"): [2000.0] * LONG},
-    }
-    return {**well, **changes[failure]}
-
-
-# Which alarms ring, by their names in the module.
-_COMMON: dict[str, set[str]] = {
-    "all is well": set(),
-    "nothing comes": set(),
-    "a message is given up": {"dead-letters"},
-    "it times out": {"errors"},
-    "the account has no room": {"throttles"},
-    "it keeps deferring": {"unsettled"},
-    "one message fails once": set(),
-    "it is too slow": {"oldest-message"},
-}
-FAILURES: dict[str, dict[str, set[str]]] = {
-    "queue": {**_COMMON, "nobody reads": {"oldest-message"}},
-    "stream": {**_COMMON, "nobody reads": {"unread"}},
-}
-# The one filter of the log that all alarms on unsettled messages count with: its pattern, and the value that it adds up for a line.
-UNSETTLED = ('{ $.onewrite.failures[0].error = "*" || $.onewrite.returned > 0 }', "1")
-_TERM = re.compile(r'\$\.([\w.\[\]]+) (?:= ("\*")|> (\d+))')
+def is_counted(pattern: str, line: str) -> bool:
+    """Whether a metric filter's JSON pattern selects the line. `&&` binds tighter than `||`; parentheses aren't supported."""
+    assert (pattern[0], pattern[-1]) == ("{", "}"), pattern
+    alternatives = [[_parse_term(term) for term in each.split("&&")] for each in pattern[1:-1].split("||")]
+    try:
+        document = json.loads(line)
+    except ValueError:  # a JSON pattern selects no other lines
+        return False
+    return any(all(_holds(term, document) for term in terms) for terms in alternatives)
 
 
 def counted_lines(pattern: str, lines: Iterable[str]) -> int:
-    """How many lines a filter's pattern selects, as CloudWatch reads it: terms of a path and a value, of which one must be true."""
-    documents = [json.loads(line) for line in lines if line.startswith("{")]
-    terms = pattern.removeprefix("{ ").removesuffix(" }").split(" || ")
-    return sum(any(_selects(term, document) for term in terms) for document in documents)
+    return sum(is_counted(pattern, line) for line in lines)
 
 
-def _selects(term: str, document: Any) -> bool:
-    match = _TERM.fullmatch(term)
-    assert match is not None, term
-    path, any_text, least = match.groups()
+def _parse_term(text: str) -> tuple[list[str], str, str | None, str | None]:
+    match = _TERM.fullmatch(text)
+    assert match is not None, f"not a term of a JSON pattern: {text}"
+    selector, operator, wanted, number = match.groups()
+    return re.findall(r"\w+", selector), operator, wanted, number
+
+
+def _holds(term: tuple[list[str], str, str | None, str | None], document: Any) -> bool:
+    path, operator, wanted, number = term
     value = document
-    for name in re.findall(r"\w+", path):
+    for name in path:
         try:
             value = value[int(name) if isinstance(value, list) else name]
-        except (KeyError, IndexError, TypeError):
+        except (KeyError, IndexError, TypeError, ValueError):
             return False
-    return isinstance(value, str) if any_text else isinstance(value, int | float) and value > int(least)
-
-
-def measured_by_emf(lines: Iterable[str]) -> dict[tuple[str, str], list[float | None]]:
-    """What CloudWatch measures if each five minutes bring a line like the last of these."""
-    measured: dict[tuple[str, str], list[float | None]] = {}
-    for line in map(json.loads, lines):
-        for found in line["_aws"]["CloudWatchMetrics"]:
-            assert found["Namespace"] == "onewrite"
-            for (dimension,), metric in product(found["Dimensions"], found["Metrics"]):
-                measured[metric["Name"], line[dimension]] = [float(line[metric["Name"]])] * LONG
-    return measured
+    if wanted is not None:
+        assert operator == "=", "texts are only compared for equality here"
+        return (
+            isinstance(value, str)
+            and re.fullmatch(".*".join(map(re.escape, wanted.split("*"))), value, re.DOTALL) is not None
+        )
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    limit = float(number or 0)
+    return {
+        "=": value == limit,
+        ">": value > limit,
+        "<": value < limit,
+        ">=": value >= limit,
+        "<=": value <= limit,
+    }[operator]

@@ -1,124 +1,235 @@
-"""What infra/ deploys, as the tests see it: read back, and driven as Lambda would drive it."""
+"""The templates of infra/ as stacks on moto's CloudFormation, driven as AWS would drive them."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
+import sys
+from ast import literal_eval
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from pathlib import Path
-from types import ModuleType
+from functools import cache
 from typing import Any, TypeAlias
 
 import boto3
 import pytest
-from moto.sqs.models import Queue
+from botocore.exceptions import ClientError
+from moto.cloudformation import parsing
+from moto.core.common_models import CloudFormationModel
+from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
+from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
+from samtranslator.yaml_helper import yaml_parse  # type: ignore[import-untyped]
 
 from onewrite.aws_lambda.sources import make_lambda_record
-from order_history import OrderHistory, feed
-from order_history.__main__ import deliveries
 from order_history.events import Event, message_of
 from tests.support.packages import ROOT
 
-TERRAFORM = ROOT / "infra" / "terraform"
-REGION = "eu-west-1"
+FUNCTION = ROOT / "infra" / "function.yaml"
+WORKER = ROOT / "infra" / "worker.yaml"
+REGION, ACCOUNT = "eu-west-1", "123456789012"
+ALARM_TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"
+IDS = {"LogicalResourceId", "PhysicalResourceId"}  # some of moto's models lack one of them
+CODE = {"Bucket": "code", "Key": "function.zip"}
 
 sdk: Any = boto3  # its types know two services
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """What a deployment says of itself: its outputs. Fed by a stream it has no queue, and without a table of its own no table."""
+def operator(service: str) -> Any:
+    """A client of the test's own, whose calls aren't those of the deployed code."""
+    return _session().client(service)
 
-    function_name: str
-    dead_letters_url: str
-    queue_url: str = ""
-    table_name: str = ""
-    topic_arn: str = ""
 
-    @classmethod
-    def of(cls, outputs: Mapping[str, str | None]) -> Deployment:
-        """SAM's outputs are QueueUrl and so on; Terraform's are queue_url."""
-        plain = {name.replace("_", "").lower(): value for name, value in outputs.items()}
-        values = {field.name: plain.get(field.name.replace("_", "")) for field in fields(cls)}
-        return cls(**{name: value for name, value in values.items() if value})
+@cache
+def _session() -> Any:
+    return sdk.Session(aws_access_key_id="dummy", aws_secret_access_key="dummy", region_name=REGION)
+
+
+# ---------------------------------------------------------------- CloudFormation
+
+
+def translate(path: Any, parameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the template as CloudFormation's service has it after its transform. The code is in S3, where `sam deploy` puts it."""
+    template: dict[str, Any] = yaml_parse(path.read_text())
+    if "Transform" in template:
+        template["Globals"]["Function"]["CodeUri"] = CODE
+        translator = Translator({}, Parser(), boto_session=boto3.Session(region_name=REGION))
+        template = translator.translate(template, parameter_values=dict(parameters))
+    return template
+
+
+def _put_alarm(name: str, properties: dict[str, Any]) -> str:
+    operator("cloudwatch").put_metric_alarm(AlarmName=name, **properties)
+    return name
+
+
+def _put_filter(name: str, properties: dict[str, Any]) -> str:
+    made = [{key[0].lower() + key[1:]: value for key, value in each.items()} for each in properties["MetricTransformations"]]
+    native = {"logGroupName": properties["LogGroupName"], "filterPattern": properties["FilterPattern"]}
+    operator("logs").put_metric_filter(filterName=name, metricTransformations=made, **native)
+    return name
+
+
+def _set_policy(name: str, properties: dict[str, Any]) -> str:
+    for url in properties["Queues"]:
+        policy = json.dumps(properties["PolicyDocument"])
+        operator("sqs").set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+    return name
+
+
+def _publish_version(name: str, properties: dict[str, Any]) -> str:
+    return str(operator("lambda").publish_version(**properties)["FunctionArn"])
+
+
+def _create_alias(name: str, properties: dict[str, Any]) -> str:
+    return str(operator("lambda").create_alias(**properties)["AliasArn"])
+
+
+def _configure_invokes(name: str, properties: dict[str, Any]) -> str:
+    operator("lambda").put_function_event_invoke_config(**properties)
+    return name
+
+
+# The types of the templates that moto's CloudFormation doesn't have, made by the same request that CloudFormation would send.
+MISSING_IN_MOTO: dict[str, Callable[[str, dict[str, Any]], str]] = {
+    "AWS::CloudWatch::Alarm": _put_alarm,
+    "AWS::Logs::MetricFilter": _put_filter,
+    "AWS::SQS::QueuePolicy": _set_policy,
+    "AWS::Lambda::Version": _publish_version,  # moto's has no attribute `Version`
+    "AWS::Lambda::Alias": _create_alias,
+    "AWS::Lambda::EventInvokeConfig": _configure_invokes,
+}
+
+
+def _make_model(kind: str, make: Callable[[str, dict[str, Any]], str]) -> type[Any]:
+    class Model(CloudFormationModel):
+        def __init__(self, physical_resource_id: str) -> None:
+            self._id = physical_resource_id
+
+        @property
+        def physical_resource_id(self) -> str:
+            return self._id
+
+        def get_cfn_attribute(self, attribute_name: str) -> str:
+            assert attribute_name == "Version", attribute_name
+            return self._id.rpartition(":")[2]
+
+        @staticmethod
+        def cloudformation_name_type() -> str:
+            return ""
+
+        @staticmethod
+        def cloudformation_type() -> str:
+            return kind
+
+        @classmethod
+        def create_from_cloudformation_json(
+            cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **kwargs: Any
+        ) -> Any:
+            stack = kwargs["StackId"].split("/")[1]
+            return cls(make(f"{stack}-{kwargs['LogicalId']}", cloudformation_json["Properties"]))
+
+    return Model
 
 
 @contextmanager
-def moto_tells_who_may_use_dead_letters() -> Iterator[None]:
-    """moto keeps a queue's RedriveAllowPolicy and does not tell it, and Terraform would wait for it in vain."""
-    moto_attributes: Any = vars(Queue)["attributes"]
+def whole_cloudformation() -> Iterator[None]:
+    """Add the missing types to moto, and leave out `AWS::NoValue` from lists, as CloudFormation does."""
+    clean = parsing.clean_json
 
-    def attributes(queue: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = moto_attributes.fget(queue)
-        policy = getattr(queue, "redrive_allow_policy", None)
-        return answer if policy is None else {**answer, "RedriveAllowPolicy": policy}
+    def clean_json(value: Any, resources: Any) -> Any:
+        cleaned = clean(value, resources)
+        return [each for each in cleaned if each is not None] if isinstance(cleaned, list) else cleaned
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Queue, "attributes", property(attributes))
+        patch.setattr(parsing, "clean_json", clean_json)
+        for kind, make in MISSING_IN_MOTO.items():
+            patch.setitem(parsing.get_model_map(), kind, _make_model(kind, make))
         yield
 
 
-def take_over(deployment: Deployment) -> None:
-    """moto polls the queue by itself, and runs functions in Docker. Here `poll` does it."""
-    sdk.client("lambda").update_event_source_mapping(UUID=event_source(deployment)["UUID"], Enabled=False)
+@dataclass(frozen=True, slots=True)
+class Stack:
+    name: str
+    outputs: dict[str, str]
+    resources: dict[str, str]  # physical IDs by logical ID
+
+    @classmethod
+    def deploy(cls, name: str, path: Any, **parameters: str) -> Stack:
+        parameters = {"AlarmTopicArn": ALARM_TOPIC, **parameters}
+        cloudformation = operator("cloudformation")
+        with whole_cloudformation():
+            cloudformation.create_stack(
+                StackName=name,
+                TemplateBody=json.dumps(translate(path, parameters)),
+                Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+                Capabilities=["CAPABILITY_IAM"],
+            )
+        (made,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+        assert made["StackStatus"] == "CREATE_COMPLETE", made
+        resources = cloudformation.describe_stack_resources(StackName=name)["StackResources"]
+        for mapping in operator("lambda").list_event_source_mappings()["EventSourceMappings"]:
+            # moto would poll the queue, and run functions in Docker. Here `poll` does it.
+            operator("lambda").update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
+        return cls(
+            name,
+            {output["OutputKey"]: output["OutputValue"] for output in made.get("Outputs", [])},
+            {
+                each["LogicalResourceId"]: each["PhysicalResourceId"]
+                for each in resources
+                if len(each.keys() & IDS) == len(IDS)
+            },
+        )
+
+    def queue(self, output: str = "QueueUrl") -> dict[str, str]:
+        url = self.outputs[output]
+        return dict(operator("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"])
+
+    def function(self, logical_id: str = "Function") -> dict[str, Any]:
+        return dict(operator("lambda").get_function_configuration(FunctionName=self.resources[logical_id]))
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        mappings = operator("lambda").list_event_source_mappings()["EventSourceMappings"]
+        (mapping,) = [each for each in mappings if self.resources["Function"] in each["FunctionArn"]]
+        return dict(mapping)
+
+    @property
+    def container(self) -> dict[str, Any]:
+        arn = self.outputs["TaskDefinitionArn"]
+        definition = operator("ecs").describe_task_definition(taskDefinition=arn)["taskDefinition"]
+        (container,) = definition["containerDefinitions"]
+        return dict(container)
+
+    def alarms(self) -> dict[str, dict[str, Any]]:
+        found = operator("cloudwatch").describe_alarms(AlarmNamePrefix=f"{self.name}-")["MetricAlarms"]
+        return {alarm["AlarmName"].removeprefix(f"{self.name}-"): alarm for alarm in found}
+
+    def filter(self) -> dict[str, Any]:
+        (found,) = operator("logs").describe_metric_filters(filterNamePrefix=f"{self.name}-Unsettled")["metricFilters"]
+        return dict(found)
 
 
-# ---------------------------------------------------------------- read back
+# ---------------------------------------------------------------- permissions
 
-
-def queue_attributes(url: str) -> dict[str, str]:
-    attributes: dict[str, str] = sdk.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    return attributes
-
-
-def event_source(deployment: Deployment) -> dict[str, Any]:
-    """The mapping that feeds the function, or an alias of it."""
-    mappings = sdk.client("lambda").list_event_source_mappings()["EventSourceMappings"]
-    (mapping,) = [each for each in mappings if each["FunctionArn"].split(":")[6] == deployment.function_name]
-    return dict(mapping)
-
-
-def function(deployment: Deployment) -> dict[str, Any]:
-    return dict(sdk.client("lambda").get_function_configuration(FunctionName=deployment.function_name))
-
-
-Grant: TypeAlias = tuple[str, str, str]
-
-
-def grants(deployment: Deployment) -> set[Grant]:
-    """Every (effect, action, resource) of the function's role."""
-    return grants_of(function(deployment)["Role"].rpartition("/")[2])
+Grant: TypeAlias = tuple[str, str]  # an action and a resource
 
 
 def grants_of(role: str) -> set[Grant]:
-    iam = sdk.client("iam")
+    """Return what a role's policies allow."""
+    iam = operator("iam")
     assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == []
     names = iam.list_role_policies(RoleName=role)["PolicyNames"]
+    # As moto's CloudFormation stores them: the text of a Python value.
     documents = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
+    statements = [statement for document in documents for statement in literal_eval(document)["Statement"]]
+    assert {statement["Effect"] for statement in statements} == {"Allow"}
     return {
-        (statement["Effect"], action, resource)
-        for document in documents
-        for statement in document["Statement"]
+        (action, resource)
+        for statement in statements
         for action in _list(statement["Action"])
         for resource in _list(statement["Resource"])
-    }
-
-
-def senders(policy: str | None) -> set[tuple[str, str, str]]:
-    """Who may send to a queue by its policy, and on which conditions."""
-    statements = [] if policy is None else json.loads(policy)["Statement"]
-    statements = [statement for statement in statements if statement["Effect"] == "Allow"]
-    assert {(statement["Effect"], statement["Action"]) for statement in statements} <= {("Allow", "sqs:SendMessage")}
-    return {
-        (statement["Principal"]["Service"], f"{test} {name}", value)
-        for statement in statements
-        for test, condition in statement["Condition"].items()
-        for name, values in condition.items()
-        for value in _list(values)
     }
 
 
@@ -126,48 +237,83 @@ def _list(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
 
 
+@dataclass(slots=True)
+class Wire:
+    """Each call of the deployed code, which is refused unless its role allows it."""
+
+    allowed: set[Grant] | None = None
+    used: set[Grant] = field(default_factory=set)
+
+    def check(self, params: dict[str, Any], model: Any, **_: Any) -> None:
+        service = model.service_model.service_name
+        grant = f"{service}:{model.name.removesuffix('Batch')}", _find_resource(service, params)
+        self.used.add(grant)
+        if self.allowed is not None and grant not in self.allowed:
+            raise ClientError({"Error": {"Code": "AccessDenied", "Message": f"not allowed: {grant}"}}, model.name)
+
+
+def _find_resource(service: str, params: Mapping[str, Any]) -> str:
+    match service:
+        case "dynamodb":
+            index = f"/index/{params['IndexName']}" if "IndexName" in params else ""
+            return f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{params['TableName']}{index}"
+        case "sqs":
+            return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{params['QueueUrl'].rpartition('/')[2]}"
+        case "sns":
+            return str(params["TopicArn"])
+        case _:
+            return "unknown"
+
+
+@contextmanager
+def running_as(role: str, environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    """Give code the role and the environment of its deployment. It gets its clients from boto3's default session."""
+    wire = Wire(grants_of(role))
+    session = boto3.Session(region_name=REGION)
+    session.events.register("provide-client-params", wire.check)
+    with monkeypatch.context() as patch:
+        patch.setattr(boto3, "DEFAULT_SESSION", session)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield wire
+
+
+@contextmanager
+def running(stack: Stack, monkeypatch: pytest.MonkeyPatch, logical_id: str = "Function") -> Iterator[tuple[Any, Wire]]:
+    """Import the handler that a function names, as Lambda would, with its role and environment."""
+    function = stack.function(logical_id)
+    module, _, name = function["Handler"].rpartition(".")
+    environment = {**function["Environment"]["Variables"], "AWS_LAMBDA_FUNCTION_NAME": function["FunctionName"]}
+    with running_as(function["Role"].rpartition("/")[2], environment, monkeypatch) as wire:
+        sys.modules.pop(module, None)  # a cold start
+        yield getattr(importlib.import_module(module), name), wire
+        sys.modules.pop(module, None)
+
+
 # ---------------------------------------------------------------- driven
 
 
-def in_its_function(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The handler that the function names, in the environment that the function has."""
-    configuration = function(deployment)
-    for name, value in configuration["Environment"]["Variables"].items():
-        monkeypatch.setenv(name, value)
-    feed.history.cache_clear()
-    module, _, name = configuration["Handler"].rpartition(".")
-    return getattr(importlib.import_module(module), name)
+def send(stack: Stack, body: str, *, group: str = "any", deduplication: str = "") -> None:
+    url = stack.outputs["QueueUrl"]
+    fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication or body}
+    operator("sqs").send_message(QueueUrl=url, MessageBody=body, **(fifo if url.endswith(".fifo") else {}))
 
 
-def loaded(path: Path) -> ModuleType:
-    """A module of an example, as Lambda has it: by itself, at the top of the package."""
-    found = importlib.util.spec_from_file_location(path.stem, path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+def poll(stack: Stack, handler: Any, context: Any = None) -> int:
+    """Do one turn of what Lambda does with a queue: receive a batch, invoke, and delete what the response doesn't return.
 
-
-def poll(deployment: Deployment, handler: Any) -> int:
-    """One turn of what Lambda does with a queue: receive a batch, invoke, delete what the answer does not return.
-
-    What is returned is redelivered at once, rather than when its visibility timeout ends.
+    Failed messages are redelivered at once, rather than when their visibility timeout ends. Return the number of messages.
     """
-    sqs, mapping = sdk.client("sqs"), event_source(deployment)
-    messages = sqs.receive_message(
-        QueueUrl=deployment.queue_url,
-        MaxNumberOfMessages=mapping["BatchSize"],
-        AttributeNames=["All"],
-        MessageAttributeNames=["All"],
-    ).get("Messages", [])
+    sqs, mapping, url = operator("sqs"), stack.mapping, stack.outputs["QueueUrl"]
+    wanted = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+    messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=mapping["BatchSize"], **wanted).get("Messages", [])
     if not messages:
         return 0
     event = {"Records": [make_lambda_record(message, mapping["EventSourceArn"]) for message in messages]}
-    answer = json.loads(json.dumps(handler(json.loads(json.dumps(event)), None)))
+    answer = json.loads(json.dumps(handler(json.loads(json.dumps(event)), context)))
     failed_ids = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
     for message in messages:
-        settle = {"QueueUrl": deployment.queue_url, "ReceiptHandle": message["ReceiptHandle"]}
+        settle = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
         if message["MessageId"] in failed_ids:
             sqs.change_message_visibility(**settle, VisibilityTimeout=0)
         else:
@@ -175,47 +321,30 @@ def poll(deployment: Deployment, handler: Any) -> int:
     return len(messages)
 
 
-def send(deployment: Deployment, body: str, *, group: str, deduplication: str) -> None:
-    fifo = {"MessageGroupId": group, "MessageDeduplicationId": deduplication}
-    extra = fifo if deployment.queue_url.endswith(".fifo") else {}
-    sdk.client("sqs").send_message(QueueUrl=deployment.queue_url, MessageBody=body, **extra)
+def bodies_left(url: str) -> list[str]:
+    messages = operator("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    return sorted(message["Body"] for message in messages)
 
 
-def send_events(deployment: Deployment, events: list[Event]) -> None:
-    """Each delivery is a message of its own, as after a producer's retry that came too late for SQS to notice."""
+def subscribe(topic_arn: str) -> str:
+    """Return the URL of a FIFO queue that gets what is published to the topic."""
+    sqs = operator("sqs")
+    url = str(sqs.create_queue(QueueName="subscriber.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"])
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    raw = {"RawMessageDelivery": "true"}
+    operator("sns").subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=arn, Attributes=raw)
+    return url
+
+
+def send_events(stack: Stack, events: list[Event]) -> None:
+    """Send each delivery as its own message, like a producer's retry that comes too late for SQS to notice."""
     for position, event in enumerate(events):
-        send(deployment, as_json(event), group=message_of(event).source, deduplication=str(position))
+        send(stack, as_json(event), group=message_of(event).source, deduplication=str(position))
 
 
 def as_json(event: Event) -> str:
-    """As the two services publish it."""
+    """Return the event as the two services publish it."""
     return json.dumps({"type": type(event).__name__, **dict(_camel(asdict(event)))})
-
-
-def run_the_example(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of the example's events, through the queue into the table, and nothing left over."""
-    handler = in_its_function(deployment, monkeypatch)
-    events = deliveries()
-    # A FIFO queue delivers in order, if with repeats; a standard queue as it likes.
-    fifo = deployment.queue_url.endswith(".fifo")
-    send_events(deployment, sorted(events, key=lambda event: event.number) if fifo else events)
-    while poll(deployment, handler):
-        pass
-
-    second_order, first_order = (
-        OrderHistory(sdk.resource("dynamodb").Table(deployment.table_name)).orders_of("ajanta-fan").orders
-    )
-    assert (second_order["orderId"], second_order["status"]) == ("o-2", "PENDING")
-    assert (first_order["orderId"], first_order["status"], first_order["deliveryStatus"]) == ("o-1", "APPROVED", "DELIVERED")
-    assert Counter(step["what"] for step in first_order["steps"]) == Counter(
-        ["CREATED", "APPROVED", "PICKED_UP", "DELIVERED"]
-    )
-    assert bodies_left(deployment.queue_url) == bodies_left(deployment.dead_letters_url) == []
-
-
-def bodies_left(url: str) -> list[str]:
-    messages = sdk.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
-    return sorted(message["Body"] for message in messages)
 
 
 def _camel(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

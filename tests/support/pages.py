@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = [
     page
-    for pattern in ("README.md", "docs/*.md", "examples/*/README.md", "infra/README.md", "infra/examples/*/README.md")
+    for pattern in ("README.md", "docs/*.md", "examples/*/README.md", "infra/README.md")
     for page in sorted(ROOT.glob(pattern))
 ]
 

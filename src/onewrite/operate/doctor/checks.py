@@ -288,7 +288,7 @@ def check_order(facts: Facts) -> Findings:
         kinds.append(guard.kind)
         if queue.fifo:
             continue
-        # With the number of deliveries of our own Terraform module, gaps of the usual length are bridged.
+        # With the five deliveries of infra/function.yaml, gaps of the usual length are bridged.
         if isinstance(guard.ledger, InSequence) and queue.receives is not None and queue.receives < _ENOUGH_RECEIVES:
             yield DoctorFinding(
                 "warning",
