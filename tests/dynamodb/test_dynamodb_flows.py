@@ -31,7 +31,7 @@ from onewrite import (
 from onewrite.core.clock import random_name
 from onewrite.core.flow import Flow
 from onewrite.core.ledgers import Ledger
-from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.dynamodb import GuardedTable
 from onewrite.dynamodb.flows import Flows
 from tests.support.driven import Table, failure, play, refusal, too_large
 
@@ -216,12 +216,3 @@ def test_clocks_are_compared_hourly_and_after_being_set_back(monkeypatch: pytest
 def test_a_table_is_named_once(table: object, name: str | None, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Flows(table, SeenIds(), name, lambda: NOW, random_name, is_async=False)
-
-
-class _AsyncClient:
-    async def update_item(self, **_: Any) -> None: ...
-
-
-def test_lean_is_refused_for_an_asynchronous_client() -> None:
-    with pytest.raises(ConfigurationError, match="lean=True requires a blocking client"):
-        AsyncGuardedTable(_AsyncClient(), SeenIds(), table_name="orders", lean=True)

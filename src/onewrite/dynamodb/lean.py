@@ -23,10 +23,8 @@ from onewrite.lean.client import LeanClient
 _OWNER_VALUES = (TOKEN_VALUE, STEP_VALUE)
 
 
-def make_lean_client(client: Any, table_name: str | None, *, is_async: bool) -> LeanTableClient:
+def make_lean_client(client: Any, table_name: str | None) -> LeanTableClient:
     """Return the client for a guarded table with `lean=True`."""
-    if is_async:
-        raise ConfigurationError("lean=True requires a blocking client. Omit it in an AsyncGuardedTable.")
     if table_name is None:
         raise ConfigurationError(
             "lean=True requires a low-level client. Instead of a Table, pass boto3.client('dynamodb') and table_name=."

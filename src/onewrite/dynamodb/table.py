@@ -68,7 +68,6 @@ class _Store:
         ledger: Ledger,
         *,
         table_name: str,
-        lean: bool = ...,
         typed: bool = ...,
         clock: Callable[[], float] = ...,
         outbox: Outbox | None = ...,
@@ -80,7 +79,6 @@ class _Store:
         ledger: Ledger,
         *,
         table_name: str | None = None,
-        lean: bool = False,
         typed: bool = False,
         clock: Callable[[], float] = wall_clock,
         outbox: Outbox | None = None,
@@ -99,7 +97,7 @@ class _Store:
             typed=typed,
             is_async=self._is_async,
         )
-        self._target = make_lean_client(table, table_name, is_async=self._is_async) if lean else self._flows.target
+        self._target = self._flows.target
         self._outboxes = None if outbox is None else Outboxes(table, table_name, outbox)
         self._run = self._runs[typed]
         self._untype: Callable[..., dict[str, Any]] = convert_arguments if typed else dict  # returns plain values
@@ -137,6 +135,46 @@ class GuardedTable(_Store):
 
     _is_async = False
     _runs = run, run_typed
+
+    @overload
+    def __init__(
+        self,
+        table: Table,
+        ledger: Ledger,
+        *,
+        clock: Callable[[], float] = ...,
+        outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        table: Client,
+        ledger: Ledger,
+        *,
+        table_name: str,
+        lean: bool = ...,
+        typed: bool = ...,
+        clock: Callable[[], float] = ...,
+        outbox: Outbox | None = ...,
+        tombstones: Tombstones | None = ...,
+    ) -> None: ...
+    def __init__(
+        self,
+        table: Any,
+        ledger: Ledger,
+        *,
+        table_name: str | None = None,
+        lean: bool = False,
+        typed: bool = False,
+        clock: Callable[[], float] = wall_clock,
+        outbox: Outbox | None = None,
+        tombstones: Tombstones | None = None,
+    ) -> None:
+        options: dict[str, Any] = {"clock": clock, "outbox": outbox, "tombstones": tombstones}
+        super().__init__(table, ledger, table_name=cast("str", table_name), typed=typed, **options)
+        if lean:
+            self._target = make_lean_client(table, table_name)
 
     @followed
     def update_item(

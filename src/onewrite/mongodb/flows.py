@@ -296,7 +296,7 @@ class Flows(Engine):
         """Return the write that records the message and changes nothing else."""
         options = {name: native[name] for name in ("session", "comment") if name in native}
         parts = write._replace(emission=None, step=NO_STEP, burial=None)
-        return CollectionAttempt(self, parts, build_update(parts, write.key, None, options), shown=native)
+        return CollectionAttempt(self, parts, build_update(parts, write.key, None, options))
 
     def wait_for_majority(self, entity: Document, native: Document) -> Flow[None]:
         """Wait until a majority has the document whose key refused an insert.
@@ -380,14 +380,13 @@ class Flows(Engine):
 
 
 class CollectionAttempt(NamedTuple):
-    """A ready-to-send write of a guarded collection. If the entity must be read with different options, `shown` contains them."""
+    """A ready-to-send write of a guarded collection."""
 
     flows: Flows
     write: Write
     request: GuardedUpdate
     writer: Writer = "update_one"
     upsert: bool = False
-    shown: Document | None = None
 
     @property
     def is_conditional(self) -> bool:
@@ -427,7 +426,7 @@ class CollectionAttempt(NamedTuple):
                 yield from self.raise_error(error)
             failure = error
         try:
-            document = yield from flows.look(write.key, self.shown or request.native)
+            document = yield from flows.look(write.key, request.native)
         except PyMongoError:
             # If the write failed too, raise its error instead, unless that only says that the entity exists.
             if failure is None or is_entity_taken(failure, write.key):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
-from typing import ClassVar
 
 from onewrite.core.label import Slot, check_name, make_label_name, make_name_prefix
 from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
@@ -81,7 +80,6 @@ class InSequence(_MarkLedger):
 
     first: int = 1
     name: str = field(default="", kw_only=True)
-    also: ClassVar[tuple[()]] = ()
     attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
 
@@ -91,6 +89,11 @@ class InSequence(_MarkLedger):
         check_name(self.name)
         object.__setattr__(self, "attribute", make_label_name(self.name))
         object.__setattr__(self, "terms", make_terms(self))
+
+    @property
+    def also(self) -> tuple[()]:
+        """No ledger: an `InSequence` continues the marks of a `HighWaterMark`, which can have earlier ledgers."""
+        return ()
 
     def entry(self, message: Message, now: float) -> Entry:  # noqa: ARG002  # as every ledger has it
         """Return the ledger's entry for a write of this message."""
