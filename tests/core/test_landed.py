@@ -30,7 +30,7 @@ M10 = at(10)
 
 def landed(entry: Entry, stored: Mapping[Slot, object], steps: Mapping[str, Any] = {}) -> bool:
     """Is a write taken for one that has landed, in an entity whose ledger holds this in its slots?"""
-    write = Write(M10, {"id": "e"}, NOW, entry, NO_STEP, token=CALL)
+    write = Write((M10,), {"id": "e"}, NOW, entry, NO_STEP, token=CALL)
     image = Image(True, False, {}, lambda slot: stored.get(slot, ABSENT), steps, {TOKEN: CALL}, is_null_absent=False)
     return has_landed(write, image)
 

@@ -27,7 +27,7 @@ DEFAULT_SET = MessageIds()
 
 
 def write_of(ledger: Ledger, message: Message = M5) -> Write:
-    return Write(message, {}, NOW, ledger.entry(message, NOW), NO_STEP)
+    return Write((message,), {}, NOW, ledger.entry(message, NOW), NO_STEP)
 
 
 def guard_write(

@@ -40,7 +40,7 @@ def test_scan_continues_page_by_page() -> None:
     finding: Any = finder.next()
     assert next(finding).method == "describe_table"
     request = finding.send({"Table": {"KeySchema": [{"AttributeName": "id"}, {"AttributeName": "at"}]}}).kwargs
-    assert (request["ProjectionExpression"], request["ConsistentRead"]) == ("#n0,#n1", True)
+    assert (request["ProjectionExpression"], request["ConsistentRead"]) == ("#ow_0,#ow_1", True)
     assert "ExclusiveStartKey" not in request
     assert _last(finding, {"Items": [], "LastEvaluatedKey": {"id": {"S": "k"}}}) is Search.CONTINUES
     finding = finder.next()

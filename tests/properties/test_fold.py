@@ -86,7 +86,7 @@ TOMBSTONES = Tombstones(timedelta(days=30))
 def slots_of(ledger: Ledger) -> list[Slot]:
     """Every place in which the ledger keeps something of the messages, or looks for it."""
     entries = [ledger.entry(message, NOW) for message in (*POOL, DELETION)]
-    changes = [change for entry in entries for change in entry.changes]
+    changes = [change for entry in entries for change in entry.checked]
     marks = [change.slot for change in changes if isinstance(change, Advance)]
     marks += [slot for change in changes if isinstance(change, Remember) for slot in change.sets.live]
     return sorted({*marks, *[label.slot for label in entries[0].terms.labels]})

@@ -52,7 +52,7 @@ class Store:
         """The condition as an engine spells it."""
         terms = entry.terms
         labelled = all(self.held.get(label.slot, label.text) in label.accepts for label in terms.labels)
-        return labelled and all(self._lets_past(change) for change in entry.changes)
+        return labelled and all(self._lets_past(change) for change in entry.checked)
 
     def _lets_past(self, change: Change) -> bool:
         if isinstance(change, Remember):

@@ -94,9 +94,9 @@ def gaining(entity: Entity, entry: Entry) -> Entity:
     marks: dict[Slot, Any] = dict(entity.marks) | {label.slot: label.text for label in entry.terms.labels}
     for slot in entry.dead:
         marks.pop(slot, None)
-    for change in entry.written_changes:
+    for change in entry.written:
         if isinstance(change, Advance):
-            marks[change.slot] = change.new_mark
+            marks[change.slot] = change.mark
         elif isinstance(change, Remember):
             marks[change.sets.present] = marks.get(change.sets.present, frozenset()) | {change.mark}
     return entity._replace(exists=True, marks=tuple(sorted(marks.items())))

@@ -85,7 +85,6 @@ class Engine(ABC):
     has_token: ClassVar[bool]  # whether an entity stores the token of its last writer
     too_much: ClassVar[tuple[type[Exception], ...]]  # the errors of a write, or an entity, that is too large for a fold
     entity_argument: ClassVar[str]  # the arguments that name the entity
-    fold_step: ClassVar[StepPart]  # the step part of a fold's write
     full_name: str  # of the table or the collection
     target: Any  # its methods send the requests
 
@@ -141,7 +140,7 @@ class Engine(ABC):
         """Return the number of messages in the first write of a fold, given the write of one of them."""
 
     @abstractmethod
-    def check_earlier_marks(self, entry: Entry) -> None:
+    def check_marks(self, entry: Entry) -> None:
         """Refuse a message with a mark that can't be stored."""
 
     @abstractmethod

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
@@ -35,7 +34,7 @@ class Member(NamedTuple):
     entry: Entry
 
 
-# --- the order of the messages, and the entry of one write ----------------------------------------------------------------
+# --- the order of the messages ----------------------------------------------------------------
 
 
 def order_messages(messages: Sequence[Message]) -> list[int]:
@@ -45,41 +44,6 @@ def order_messages(messages: Sequence[Message]) -> list[int]:
             kind = type(message).__name__
             raise InvalidMessage(f"fold: expected a list of messages, but one is a {kind}. Convert it to a Message.")
     return sort_by_sequence(messages)
-
-
-def join_entries(entries: Sequence[Entry]) -> Entry:
-    """Return the entry of one write of all messages. The entries must have the same ledger and time, and be in the order of their effects."""
-    first = entries[0]
-    written_changes = _merge_moves([entry.own for entry in entries])
-    also: dict[object, Change] = {}
-    for change in chain.from_iterable([entry.also for entry in entries]):
-        also.setdefault(_make_cover_key(change), change)
-    return Entry(first.terms, written_changes[0], tuple(also.values()), tuple(written_changes[1:]))
-
-
-def _merge_moves(changes: Iterable[Change]) -> list[Change]:
-    """Return the changes, with all moves of a source's mark merged into one, from below the first sequence directly to the last."""
-    merged: list[Change] = []
-    places: dict[Slot, int] = {}
-    for change in changes:
-        if isinstance(change, Advance) and change.slot in places:
-            place = places[change.slot]
-            merged[place] = cast("Advance", merged[place])._replace(last=change.mark)
-        else:
-            if isinstance(change, Advance):
-                places[change.slot] = len(merged)
-            merged.append(change)
-    return merged
-
-
-def _make_cover_key(change: Change) -> object:
-    """Return a key that is equal for marks that can be compared: a mark below the first sequence is then below the later ones.
-
-    Numbers can't be compared with texts, nor can digits of different length.
-    """
-    if not isinstance(change, Advance):
-        return change
-    return change.slot, type(change.mark), len(cast("str", change.mark)) if change.is_numeral else 0
 
 
 # --- the messages that a ledger accepts -----------------------------------------------------------------------------------------------------
@@ -149,12 +113,12 @@ def assume_refusal(members: Sequence[Member]) -> Refusal:
     first = members[0]
     # Nothing is known of the entity except the marks.
     image = Image(exists=False, is_gone=False, entity=None, ledger=look_up, steps={}, fields={}, is_null_absent=False)
-    return Refusal(Write(first.message, {}, 0.0, first.entry, NO_STEP), image)
+    return Refusal(Write((first.message,), {}, 0.0, first.entry, NO_STEP), image)
 
 
 def make_single_write(write: Write, member: Member) -> Write:
     """Return the write of several messages as a write of only this one."""
-    return write._replace(message=member.message, entry=member.entry, other_messages=())
+    return write._replace(messages=(member.message,), entry=member.entry)
 
 
 def judge_member(refusal: Refusal, member: Member, ledger: Lookup) -> Outcome | None:
@@ -252,7 +216,7 @@ class _Fold:
     def make_entry(self, message: Message) -> Entry:
         """Return the entry of a write of this message now."""
         entry = self._engine.ledger.entry(message, self._engine.clock())
-        self._engine.check_earlier_marks(entry)
+        self._engine.check_marks(entry)
         return entry
 
     def write_chunk(self, chunk: Sequence[Member]) -> Flow[dict[int, Outcome] | None]:
@@ -302,11 +266,9 @@ class _Fold:
     def _make_attempt(self, messages: Sequence[Message]) -> Attempt:
         """Return one write for all the messages, ready to be sent."""
         engine, native = self._engine, self._engine.keep(self._native)
-        step = NO_STEP if len(messages) == 1 else engine.fold_step
-        key, others = engine.read_key(native), tuple(messages[1:])
-        write = make_write(engine, messages[0], key, step, emit=self._emit, others=others)
-        # Every entry gets the time of this write, so all marks go into one slot, however long a message has waited.
-        write = write._replace(entry=join_entries([engine.ledger.entry(message, write.now) for message in messages]))
+        # Hardly any entity has an open step, and a condition for the step of each message would leave room for fewer messages.
+        step = NO_STEP if len(messages) == 1 else NoStepAtAll()
+        write = make_write(engine, tuple(messages), engine.read_key(native), step, emit=self._emit)
         return engine.make_fold_attempt(write, native)
 
     def _write_singly(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:

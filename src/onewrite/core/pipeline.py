@@ -23,6 +23,7 @@ from onewrite.core.judging import (
     judge_read,
     settle_missing,
 )
+from onewrite.core.ledgers.entry import join_entries
 from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.step import MOVED_BACK, Step
 from onewrite.core.write import NO_STEP, Begins, Finishes, Image, StepPart, Withdraws, Write
@@ -49,32 +50,31 @@ def make_token(call: str) -> bytes:
 
 def make_write(
     engine: Engine,
-    message: Message,
+    messages: tuple[Message, ...],
     key: Mapping[str, Any],
     step: StepPart = NO_STEP,
     *,
     emit: object = None,
     name: str | None = None,
-    others: tuple[Message, ...] = (),
     has_token: bool = True,
 ) -> Write:
-    """Return the parts of a write. `name`: the call. `others`: the other messages of a fold."""
+    """Return the parts of a write. `name`: the call."""
     now, outbox_part = engine.clock(), engine.empty_emission
-    entry = engine.ledger.entry(message, now)
+    entry = join_entries([engine.ledger.entry(message, now) for message in messages])
     has_token = has_token and engine.has_token
     if name is None and (has_token or emit is not None):
         name = engine.name_call()
     if emit is not None:
-        outbox_part = make_emission(engine.emitter, (message, *others), emit, now, f"{engine.full_name} {name}")
+        outbox_part = make_emission(engine.emitter, messages, emit, now, f"{engine.full_name} {name}")
     token = make_token(name) if name is not None and has_token else None
-    return Write(message, key, now, entry, step, outbox_part, token, other_messages=others)
+    return Write(messages, key, now, entry, step, outbox_part, token)
 
 
 def read_outcome(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
     """Return the outcome that an unconditional write of the message would have now."""
     check_message(message)
     native = engine.keep(native)
-    write = make_write(engine, message, engine.read_key(native))
+    write = make_write(engine, (message,), engine.read_key(native))
     return judge_read(write, (yield from engine.read(write.key, native, write.entry)))
 
 

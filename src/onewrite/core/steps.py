@@ -55,7 +55,7 @@ def begin(
     key = engine.read_key(native)
     if after is not None:
         check_claim(after, message, key, engine.canonical)
-    write = make_write(engine, message, key, has_token=False)  # the fence identifies the step's owner
+    write = make_write(engine, (message,), key, has_token=False)  # the fence identifies the step's owner
     fresh = make_step(engine.ledger.attribute, message, request, engine.name_call(), write.now)
     step, old_fence = fresh, None
     if after is not None:
@@ -99,7 +99,7 @@ def finish(
     native = engine.keep(native)
     key = engine.read_key(native)
     check_claim(claim, message, key, engine.canonical)
-    write = make_write(engine, message, key, Finishes(claim.fence, engine.ledger.attribute), emit=emit)
+    write = make_write(engine, (message,), key, Finishes(claim.fence, engine.ledger.attribute), emit=emit)
     return send_finish((attempt or engine.make_attempt)(write, native))
 
 
@@ -112,7 +112,7 @@ def release(engine: Engine, step: Begun, *, sent: bool = True) -> Flow[None]:
     if not isinstance(cast("object", step), Begun):
         raise InvalidUpdate(f"release: expected the Begun that begin returned, got {type(step).__name__}.")
     native, is_unsent = engine.name_key(step.entity_key), step.first and not sent
-    write = make_write(engine, step.message, step.entity_key, has_token=False)
+    write = make_write(engine, (step.message,), step.entity_key, has_token=False)
     for ledger in engine.ledger.terms.attributes:  # it can be under a ledger in also=
         if is_unsent and not write.entry.is_overtakable:
             withdrawal = write._replace(step=Withdraws(step.fence, ledger), emission=None)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.core.event import Emission
 from onewrite.core.ledgers.entry import Entry, Lookup
-from onewrite.core.ledgers.seen_ids import hash_message
+from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
 from onewrite.core.step import Step
 from onewrite.core.tombstone import Tombstone
 from onewrite.errors import EntityTooLarge
@@ -67,13 +67,14 @@ class Burial(NamedTuple):
 
 
 NO_STEP = NoStep()
+_UNNAMED_ONLY = (UNNAMED,)
 StepPart: TypeAlias = NoStep | NoStepAtAll | Begins | Finishes | Withdraws
 
 
 class Write(NamedTuple):
-    """One guarded write: the message, the entity, and the parts that are added to the caller's call."""
+    """One guarded write: its messages, the entity, and the parts that are added to the caller's call."""
 
-    message: Message
+    messages: tuple[Message, ...]  # several in a fold, in the order of their effects
     key: Mapping[str, Any]  # names the entity, in the caller's form
     now: float
     entry: Entry  # the ledger's conditions and changes
@@ -81,7 +82,11 @@ class Write(NamedTuple):
     emission: Emission | None = None  # the events, in a store with an outbox
     token: bytes | None = None  # of the call, on an engine that doesn't recognize retries
     burial: Burial | None = None  # of a delete
-    other_messages: tuple[Message, ...] = ()  # of a fold
+
+    @property
+    def message(self) -> Message:
+        """The first message, for which an outcome of a single write is."""
+        return self.messages[0]
 
     @property
     def has_outbox_condition(self) -> bool:
@@ -93,12 +98,19 @@ class Write(NamedTuple):
         return (type(part), part) == (type(self.step), self.step)
 
     @property
-    def step_hashes(self) -> list[list[str]]:
-        """The hashes of the steps of each message, under this ledger and the ledgers in its also=."""
-        return [
-            [hash_message(message, attribute).hex() for attribute in self.entry.terms.attributes]
-            for message in (self.message, *self.other_messages)
-        ]
+    def step_hash(self) -> bytes:
+        """The hash that identifies the step that this write begins or ends."""
+        step = self.step
+        return hash_message(
+            self.message, step.ledger if isinstance(step, Finishes | Withdraws) else self.entry.terms.attribute
+        )
+
+    def hash_steps(self, *messages: Message) -> list[bytes]:
+        """Return the hashes of the steps that these messages could have, under this ledger and the ledgers in its also=."""
+        own = self.entry.own
+        if len(messages) == 1 and self.entry.terms.attributes == _UNNAMED_ONLY and type(own.mark) is bytes:
+            return [own.mark]  # the mark is the message's hash
+        return [hash_message(message, ledger) for ledger in self.entry.terms.attributes for message in messages]
 
 
 class Unreadable(dict[str, Any]):

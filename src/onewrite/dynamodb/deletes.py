@@ -34,7 +34,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     _check_arguments(native)
     name, key = flows.name_call(), flows.read_key(native)
     tombstones = require_tombstones(flows.tombstones)
-    write = make_write(flows, message, key, NoStepAtAll(), emit=emit, name=name)
+    write = make_write(flows, (message,), key, NoStepAtAll(), emit=emit, name=name)
     burial = Burial(make_tombstone(tombstones, write.now, name, list(key)))
     attempt = flows.make_attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
@@ -102,9 +102,9 @@ def _remove_attributes(
     placeholders = Placeholders()
     # DynamoDB might have removed the tombstone by now, and a new item might have the same key.
     condition = f"{TOMBSTONE}.{placeholders.name('by')}={placeholders.value(tombstone.by)}"
-    clauses = {"REMOVE": ",".join(map(placeholders.name, names))}
+    clauses = {"REMOVE": [*map(placeholders.name, names)]}
     if is_expiring:
-        clauses["SET"] = f"{placeholders.name(tombstone.ttl)}={placeholders.value(tombstone.expiry(flows.clock()))}"
+        clauses["SET"] = [f"{placeholders.name(tombstone.ttl)}={placeholders.value(tombstone.expiry(flows.clock()))}"]
     request = {
         **flows.table,
         "Key": flows.convert(key),

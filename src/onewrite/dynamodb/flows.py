@@ -36,8 +36,8 @@ from onewrite.core.pipeline import make_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
 from onewrite.core.tombstone import Tombstones
-from onewrite.core.write import Image, NoStepAtAll, Size, StepPart, Unreadable, Write, make_too_large_error
-from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update, check_earlier_marks
+from onewrite.core.write import Image, Size, StepPart, Unreadable, Write, make_too_large_error
+from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update, check_marks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, Placeholders, check_names, make_table_error, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
@@ -83,8 +83,6 @@ class Flows(Engine):
     has_token = True
     entity_argument = "Key"
     too_much = (ExpressionTooLong, EntityTooLarge)
-    # Hardly any entity has an open step, and a condition for the step of each message would leave room for fewer messages.
-    fold_step = NoStepAtAll()
 
     def __init__(
         self,
@@ -129,7 +127,7 @@ class Flows(Engine):
             native, final = split_final_refusals(native)
         if self.is_async:
             native = copy_value(native)
-        write = make_write(self, message, native.get("Key", {}), emit=emit)
+        write = make_write(self, (message,), native.get("Key", {}), emit=emit)
         if final.rejected_ok and "Item" in native and write.entry.own.requires_predecessor:
             raise InvalidUpdate(_NO_RECORD)
         return send_write(TableAttempt(self, write, native, build), final)
@@ -168,8 +166,8 @@ class Flows(Engine):
     def limit_messages(self, entry: Entry) -> int:
         return _MAX_NUMBERED if isinstance(entry.own, Advance) else _MAX_IDS
 
-    def check_earlier_marks(self, entry: Entry) -> None:
-        check_earlier_marks(entry)
+    def check_marks(self, entry: Entry) -> None:
+        check_marks(entry)
 
     def make_begin_attempt(self, write: Write, native: Native) -> TableAttempt:
         """Return the begin of a step. Raise if the call would change anything else."""
@@ -349,7 +347,7 @@ class TableAttempt:
         if "Item" in self.call.kwargs:  # put_item doesn't show which attributes are the key
             return None
         flows, key = self.flows, self.write.key
-        return TableAttempt(flows, make_write(flows, self.write.message, key), flows.name_key(key), build_change)
+        return TableAttempt(flows, make_write(flows, self.write.messages, key), flows.name_key(key), build_change)
 
     def show(self, outcome: Outcome) -> Outcome:
         """Return the outcome, with its entity only if the caller's `ReturnValues` requests it."""

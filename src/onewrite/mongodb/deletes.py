@@ -34,7 +34,7 @@ def delete(
         if name in native:
             raise InvalidUpdate(f"A delete doesn't accept {name}. Omit it.")
     tombstones = require_tombstones(flows.tombstones)
-    write = make_write(flows, message, flows.read_key(native), NoStepAtAll(), emit=emit)
+    write = make_write(flows, (message,), flows.read_key(native), NoStepAtAll(), emit=emit)
     terms, emission = write.entry.terms, write.emission
     tombstone = make_tombstone(tombstones, write.now, flows.name_call(), flows.key_fields)
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)

@@ -1,29 +1,42 @@
-"""The requests of a guarded write on MongoDB: the caller's own call, with the conditions and changes of each part of the write. Pure.
-
-`build_update` lists the parts. Each part has its condition, change, and values in one function. To add a part, write a function here
-and one in the dialect of the other engine, and add a field to `Write`.
+"""The requests of a guarded write on MongoDB: the caller's own call, with the conditions and changes of `core/py`. Pure.
 
 Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d", "ow_r": {"r0": [...]}},
-{"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}. An entity has no token, because the server recognizes a request that its client retries. For a delete,
-`deletes.py` passes the stage that makes the tombstone instead of the caller's update.
+{"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}. An entity has no token, because the server recognizes a request that its client retries.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from bson.regex import Regex
 
-from onewrite.core.event import Emission
-from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, TOMBSTONE
-from onewrite.core.ledgers.entry import Advance, Entry, Remember, SetMark, Sets, Terms
-from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
-from onewrite.core.write import Begins, Finishes, NoStepAtAll, Withdraws, Write
+from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, Label
+from onewrite.core.ledgers.entry import Advance, Entry, SetMark
+from onewrite.core.parts import (
+    Absent,
+    AddMarks,
+    Append,
+    Change,
+    Condition,
+    EndSteps,
+    HasFence,
+    IsPast,
+    Lacks,
+    LacksSteps,
+    OnlySteps,
+    OpenStep,
+    OutboxFits,
+    Remove,
+    Set,
+    SetOnce,
+    list_changes,
+    list_conditions,
+)
+from onewrite.core.write import Burial, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
-from onewrite.message import Message
 from onewrite.mongodb.expression import Update, check_document, has_conditions, read_entity_key
 from onewrite.mongodb.indexes import check_collation, has_text_marks
 from onewrite.mongodb.layout import Document, locate_slot
@@ -70,27 +83,20 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # A message that needs a predecessor can't create the entity. An upsert would also copy the predecessor's mark from the filter.
     upsert = upsert and not (type(entry.own) is Advance and entry.has_predecessor)  # only an Advance has a predecessor
-    is_pipeline = type(update) is not dict and not isinstance(update, Mapping)
-    draft = Draft(stages=is_pipeline)
-    add_step(write, draft)
-    add_ledger(write, draft)
-    if write.emission is not None:
-        add_outbox(write, write.emission, draft)
+    draft = Draft()
+    draft.require(list_conditions(write))
+    draft.change(list_changes(write))
+    merged_update: dict[str, Any] | list[Any]
+    if type(update) is dict or isinstance(update, Mapping):
+        merged_update = dict(cast("Document", update))
+        for operator, change in draft.operators.items():
+            merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
+    else:
+        draft.require_types()
+        merged_update = [*cast("Sequence[Document]", update), draft.stage]
     merged_query = {**query, **draft.asks}
     if draft.extra_conditions:
         merged_query["$and"] = [*query.get("$and", ()), *draft.extra_conditions]
-    merged_update: dict[str, Any] | list[Any]
-    if is_pipeline:
-        merged_update = [*cast("Sequence[Document]", update), draft.stage]
-    else:
-        merged_update = dict(cast("Document", update))
-        # $push and $unset write only a few bytes to the oplog. $addToSet and $slice would write the whole array each time.
-        pushes: dict[str, Any] = {}
-        for path, marks in draft.pushes.items():
-            pushes[path] = marks[0] if len(marks) == 1 else {"$each": marks}
-        for operator, change in (("$set", draft.sets), ("$push", pushes), ("$unset", draft.removes), ("$min", draft.lowest)):
-            if change:
-                merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
     return GuardedUpdate(
         merged_query,
         merged_update,
@@ -105,7 +111,7 @@ def build_insert(write: Write, document: Document, native: Mapping[str, Any]) ->
     """Build the document to insert, with the fields that the parts add."""
     check_document(write.entry.terms, document)
     check_not_in_transaction(native, "insert_one", _NO_INSERT)
-    check_earlier_marks(write.entry)  # otherwise, a later delivery that doesn't insert would be refused
+    check_marks(write.entry)  # otherwise, a later delivery that doesn't insert would be refused
     return {**document, **build_new_fields(write)}
 
 
@@ -133,20 +139,15 @@ def check_not_in_transaction(native: Mapping[str, Any], name: str, remedy: str) 
         raise InvalidUpdate(f"{name} in a transaction is refused. {remedy}")
 
 
-# --- the draft of a request --------------------------------------------------------------------------------------------
+# --- the dialect -------------------------------------------------------------------------------------------------------
 
 
 class Draft:
-    """The conditions and changes of a write, collected from its parts."""
+    """The filter and the changes to which each condition and change of a write contributes."""
 
-    __slots__ = ("asks", "extra_conditions", "lowest", "pushes", "removes", "sets", "stages")
+    __slots__ = ("asks", "extra_conditions", "lowest", "pushes", "removes", "sets")
 
-    def __init__(self, *, stages: bool = False) -> None:
-        """Create an empty draft. Pass `stages=True` if the changes become a pipeline stage.
-
-        A stage overwrites values of a wrong type, for which an update operator would fail.
-        """
-        self.stages = stages
+    def __init__(self) -> None:
         self.asks: dict[str, Any] = {}  # conditions by field
         self.extra_conditions: list[dict[str, Any]] = []  # further conditions, which can share a field
         self.sets: dict[str, Any] = {}
@@ -154,64 +155,109 @@ class Draft:
         self.removes: dict[str, str] = {}
         self.lowest: dict[str, Any] = {}  # values that must not replace an older, lower one
 
+    def require(self, conditions: Iterable[Condition]) -> None:
+        """Spell the conditions."""
+        asks = self.asks
+        for condition in conditions:
+            match condition:
+                case Absent(name):
+                    asks[name] = _ABSENT
+                case LacksSteps(step_hashes):
+                    for step_hash in step_hashes:
+                        asks[locate_step(step_hash)] = _ABSENT
+                case Label(slot, _, accepted_texts):
+                    asks[locate_slot(slot)] = _match_label(accepted_texts)
+                case Lacks(slots, marks):
+                    lacks = {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
+                    for path in map(locate_slot, slots):
+                        asks[path] = {"$nin": [*_list_lacked_marks(asks[path]), *marks]} if path in asks else lacks
+                case Advance():
+                    self.extra_conditions.append(_build_before(condition))
+                case IsPast(slot, mark):
+                    self.extra_conditions.append({locate_slot(slot): {"$gte": _check_number(mark)}})
+                case OutboxFits(label):
+                    # An $or of the two conditions would cost mongod several times as much.
+                    without_label = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
+                    self.extra_conditions.append(
+                        {OUTBOX.label: {"$in": [None, _match_text(label)]}, "$nor": [without_label]}
+                    )
+                case HasFence(step_hash, fence):
+                    asks[f"{locate_step(step_hash)}.fence"] = fence
+                case OnlySteps(steps):
+                    asks[STEPS] = dict(steps) if steps else _NONE_OPEN
+
+    def change(self, changes: Iterable[Change]) -> None:
+        """Spell the changes."""
+        for change in changes:
+            match change:
+                case Set(slot, value):
+                    self.sets[locate_slot(slot)] = _check_number(value)
+                case AddMarks(slot, marks):
+                    self.pushes[locate_slot(slot)] = [*marks]
+                case Remove(slots):
+                    self.removes |= {locate_slot(slot): "" for slot in slots}
+                case Append(name, values):
+                    self.pushes[name] = [*values]
+                case SetOnce(OUTBOX.shard):
+                    pass  # the index of a collection needs no shards
+                case SetOnce(name, value):
+                    # $min keeps the time of the oldest event. It also makes a postponed entity due at once, which costs one more attempt
+                    # of the refused event, but no update operator sets a field only if it's missing.
+                    self.lowest[name] = value
+                case OpenStep(step_hash, fields):
+                    _check_number(fields.get("sequence"))  # the step stores the sequence even if the ledger ignores it
+                    self.sets[locate_step(step_hash)] = fields
+                case EndSteps(step_hashes):
+                    self.removes |= {locate_step(step_hash): "" for step_hash in step_hashes}
+                case Burial():
+                    pass  # deletes.py passes the stage that makes the tombstone as the caller's update
+
+    def require_types(self) -> None:
+        """Require that the ledger's fields have the expected types, because a stage overwrites values of any type."""
+        marks = [path for path in self.pushes if path != OUTBOX.events]
+        parents = dict.fromkeys(
+            [".".join(path.split(".")[:n]) for path in (*marks, *self.sets) for n in range(1, path.count(".") + 1)]
+        )
+        # $type "object" also matches an array that contains a document.
+        kinds: dict[str, Document] = {path: {"$type": "object", "$not": {"$type": "array"}} for path in parents}
+        kinds |= {path: {"$type": "array"} for path in marks}
+        self.extra_conditions += [{"$or": [{path: _ABSENT}, {path: kind}]} for path, kind in kinds.items()]
+
+    @property
+    def operators(self) -> dict[str, Document]:
+        """The changes as update operators."""
+        # $push and $unset write only a few bytes to the oplog. $addToSet and $slice would write the whole array each time.
+        pushes = {path: values[0] if len(values) == 1 else {"$each": values} for path, values in self.pushes.items()}
+        changes = (("$set", self.sets), ("$push", pushes), ("$unset", self.removes), ("$min", self.lowest))
+        return {operator: change for operator, change in changes if change}
+
     @property
     def stage(self) -> dict[str, Any]:
         """The changes as a pipeline stage. Without $literal, a string that begins with "$" would be read as a field path."""
         changes: dict[str, Any] = {path: {"$literal": value} for path, value in self.sets.items()}
-        for path, marks in self.pushes.items():
-            changes[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": marks}]}
+        for path, values in self.pushes.items():
+            changes[path] = {"$concatArrays": [{"$ifNull": [f"${path}", []]}, {"$literal": values}]}
         # Unlike an update operator, a stage can set a field only if it's missing. So it needs no $min.
         for path, value in self.lowest.items():
             changes[path] = {"$ifNull": [f"${path}", {"$literal": value}]}
         return {"$set": changes | dict.fromkeys(self.removes, "$$REMOVE")}
 
 
-# --- the parts ---------------------------------------------------------------------------------------------------------
-
-
-def add_step(write: Write, draft: Draft) -> None:
-    """Require that the entity isn't deleted and has no open step of the message, or that it has this worker's step. Change the step."""
-    step = write.step
-    if isinstance(step, Finishes | Withdraws):
-        # The fence alone proves that this worker can record the effect.
-        path = locate_step(step.ledger, write.message)
-        draft.asks[f"{path}.fence"] = step.fence
-        draft.removes[path] = ""
-        return
-    draft.asks[TOMBSTONE] = _ABSENT
-    if isinstance(step, NoStepAtAll):
-        draft.asks[STEPS] = dict(step.unsent) if step.unsent else _NONE_OPEN
-        draft.removes |= {f"{STEPS}.{step_hash}": "" for step_hash, _ in step.unsent}
-        return
-    mark = write.entry.own.mark
-    for ledger in write.entry.terms.attributes:
-        if ledger == UNNAMED and type(mark) is bytes:  # the mark is the message's hash
-            draft.asks[f"{STEPS}.{mark.hex()}"] = _ABSENT
-        else:
-            draft.asks[locate_step(ledger, write.message)] = _ABSENT
-        for message in write.other_messages:
-            draft.asks[locate_step(ledger, message)] = _ABSENT
-    if isinstance(step, Begins):
-        _check_number(write.message.sequence)  # the step stores the sequence even if the ledger ignores it
-        draft.sets[locate_step(write.entry.terms.attribute, write.message)] = step.step.as_fields()
-
-
-def locate_step(ledger: str, message: Message) -> str:
-    """Return the path of the message's step under this ledger."""
-    return f"{STEPS}.{hash_message(message, ledger).hex()}"
+def locate_step(step_hash: bytes) -> str:
+    """Return the path of the open step with that hash."""
+    return f"{STEPS}.{step_hash.hex()}"
 
 
 @lru_cache(maxsize=64)
-def _build_labels(terms: Terms) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the labels' conditions and changes. The stored labels must match this store's configuration."""
+def _match_label(accepted_texts: tuple[str, ...]) -> Document:
     # Only the labels of moved ledgers contain a name. They need a pattern.
-    asks = {
-        locate_slot(label.slot): {
-            "$in": [None, *[_match_text(text) if text.startswith(MOVED_LABEL) else text for text in label.accepts]]
-        }
-        for label in terms.labels
-    }
-    return asks, {locate_slot(label.slot): label.text for label in terms.labels}
+    texts = [_match_text(text) if text.startswith(MOVED_LABEL) else text for text in accepted_texts]
+    return {"$in": [None, *texts]}
+
+
+def _list_lacked_marks(condition: Document) -> list[SetMark]:
+    """Return the marks that a condition on a set already excludes."""
+    return cast("list[SetMark]", condition["$nin"] if "$nin" in condition else [condition["$ne"]])
 
 
 def _match_text(text: str) -> Regex[str]:
@@ -223,79 +269,9 @@ def _match_text(text: str) -> Regex[str]:
     return Regex(rf"^{re.escape(text)}(?![\s\S])")
 
 
-def add_ledger(write: Write, draft: Draft) -> None:
-    """Require that the ledger accepts the message, and add its marks, unless the write only begins or withdraws a step."""
-    entry, step, own = write.entry, write.step, write.entry.own
-    label_asks, label_sets = _build_labels(entry.terms)
-    draft.asks |= label_asks
-    if not isinstance(step, Withdraws):
-        draft.sets |= label_sets
-    if isinstance(step, Finishes):  # the begin already checked the message, so only the order matters
-        if isinstance(own, Advance):
-            if step.overtaken:  # later messages have already moved the mark, which stays
-                draft.extra_conditions.append({locate_slot(own.slot): {"$gte": own.mark}})
-                return
-            draft.extra_conditions.append(_build_before(own))
-    elif type(own) is Remember and not entry.more and not entry.also and not own.aliases:  # nearly always
-        lacks = {"$ne": own.mark}
-        for path in _locate_sets(own.sets).live:
-            draft.asks[path] = lacks
-    else:
-        marks_by_path: dict[str, tuple[SetMark, ...]] = {}  # a set must contain none of the marks
-        for change in entry.changes:
-            if type(change) is Remember:
-                for path in _locate_sets(change.sets).live:
-                    marks_by_path[path] = (*marks_by_path.get(path, ()), change.mark, *change.aliases)
-            else:
-                draft.extra_conditions.append(_build_before(change))
-        for path, marks in marks_by_path.items():
-            draft.asks[path] = {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
-    if not isinstance(step, Begins | Withdraws):
-        _add_changes(entry, draft)
-
-
-def _add_changes(entry: Entry, draft: Draft) -> None:
-    """Add the message's marks to the ledger, and remove its dead sets."""
-    paths: list[str] = []
-    match entry.own:
-        case Remember(sets, mark):
-            set_paths = _locate_sets(sets)
-            paths = [set_paths.present]
-            draft.pushes[set_paths.present] = [change.mark for change in entry.written_changes] if entry.more else [mark]
-            draft.removes |= set_paths.dead
-            for earlier_change in entry.also:
-                draft.removes |= {locate_slot(slot): "" for slot in earlier_change.dead}
-        case Advance():
-            for change in cast("tuple[Advance, ...]", entry.written_changes):
-                path = locate_slot(change.slot)
-                paths.append(path)
-                draft.sets[path] = change.new_mark
-    if draft.stages:  # a stage overwrites a value of any type, so its values must have the expected types
-        parents = dict.fromkeys([".".join(path.split(".")[:n]) for path in paths for n in range(1, path.count(".") + 1)])
-        # $type "object" also matches an array that contains a document.
-        kinds: dict[str, Document] = {path: {"$type": "object", "$not": {"$type": "array"}} for path in parents}
-        kinds |= {path: {"$type": "array"} for path in paths if path in draft.pushes}
-        draft.extra_conditions += [{"$or": [{path: _ABSENT}, {path: kind}]} for path, kind in kinds.items()]
-
-
-class _SetPaths(NamedTuple):
-    """The paths of a ledger's sets: the live ones are read, the present one gains a mark, and the dead ones are removed."""
-
-    live: tuple[str, ...]
-    present: str
-    dead: dict[str, str]
-
-
-@lru_cache(maxsize=64)
-def _locate_sets(sets: Sets) -> _SetPaths:
-    dead_paths = {locate_slot(slot): "" for slot in sets.dead}  # as $unset takes them
-    return _SetPaths(tuple(map(locate_slot, sets.live)), locate_slot(sets.present), dead_paths)
-
-
 def _build_before(change: Advance) -> dict[str, Any]:
     """Return the condition that the stored mark is before the message's mark. Raise if a mark can't be stored."""
     _check_number(change.mark)
-    _check_number(change.new_mark)
     path = locate_slot(change.slot)
     if change.rule == "below":
         # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
@@ -310,34 +286,13 @@ def _build_before(change: Advance) -> dict[str, Any]:
     return comparison if change.rule == "next" else {"$or": [{path: _ABSENT}, comparison]}
 
 
-def add_outbox(write: Write, emission: Emission, draft: Draft) -> None:
-    """Require that the entity has this outbox or none, and append the events."""
-    if not write.has_outbox_condition:
-        return
-    label = emission.label
-    # Otherwise, the events would be appended to a different outbox. An $or of the two conditions would cost mongod several times as much.
-    without_label = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
-    draft.extra_conditions.append({OUTBOX.label: {"$in": [None, _match_text(label)]}, "$nor": [without_label]})
-    if emission.events:
-        draft.sets[OUTBOX.label] = label
-        draft.pushes[OUTBOX.events] = [*emission.events]
-        # $min keeps the time of the oldest event. It also makes a postponed entity due at once, which costs one more attempt of the
-        # refused event, but no update operator sets a field only if it's missing.
-        draft.lowest[OUTBOX.due] = emission.due
-
-
 # --- a new document ----------------------------------------------------------------------------------------------------
 
 
 def build_new_fields(write: Write) -> dict[str, Any]:
-    """Return the fields that the parts add to a new document."""
-    entry = write.entry
-    _check_number(entry.own.mark)
+    """Return the fields that the changes add to a new document."""
     draft = Draft()
-    draft.sets |= _build_labels(entry.terms)[1]
-    _add_changes(Entry(entry.terms, entry.own), draft)
-    if write.emission is not None:
-        add_outbox(write, write.emission, draft)
+    draft.change(list_changes(write))
     fields: dict[str, Any] = {}
     for path, value in {**draft.sets, **draft.pushes, **draft.lowest}.items():
         *parents, name = path.split(".")
@@ -348,15 +303,14 @@ def build_new_fields(write: Write) -> dict[str, Any]:
     return fields
 
 
-def check_earlier_marks(entry: Entry) -> None:
-    """Raise if a ledger in `also=` would need a mark of the message that can't be stored.
-
-    An insert doesn't check these marks, but a later write of the message would.
-    """
-    for change in entry.also:
+def check_marks(entry: Entry) -> None:
+    """Raise if a write of the message would store or check a mark that can't be stored."""
+    for change in entry.checked:
         _check_number(change.mark)
 
 
-def _check_number(mark: SetMark | int | None) -> None:
-    if type(mark) is int and not _MIN_NUMBER <= mark <= _MAX_NUMBER:
-        raise InvalidMessage(f"Sequence {mark} doesn't fit into a 64-bit BSON integer. Pass onewrite.sortable(n).")
+def _check_number(value: Any) -> Any:
+    """Return the value. Raise if it's a number that MongoDB can't store."""
+    if type(value) is int and not _MIN_NUMBER <= value <= _MAX_NUMBER:
+        raise InvalidMessage(f"Sequence {value} doesn't fit into a 64-bit BSON integer. Pass onewrite.sortable(n).")
+    return value

@@ -46,6 +46,7 @@ from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import check_message
+from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import MAX_ATTEMPTS, make_write, send_write
 from onewrite.core.step import Claim, FinalWrite, Step
 from onewrite.core.steps import finish
@@ -57,7 +58,7 @@ from onewrite.mongodb.dialect import (
     GuardedUpdate,
     build_insert,
     build_update,
-    check_earlier_marks,
+    check_marks,
     check_not_in_transaction,
     is_creatable_by_record,
     is_in_transaction,
@@ -110,7 +111,6 @@ class Flows(Engine):
     has_token = False
     entity_argument = "filter"
     too_much = (EntityTooLarge, DocumentTooLarge)  # DocumentTooLarge in a transaction, if nothing was sent
-    fold_step = NO_STEP
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Flows(Engine):
             check_message(message)
         # Check the update before the filter. If the caller swapped them, this error is more useful than a missing key.
         check_update(self.ledger.terms, self.fields, update)
-        write = make_write(self, message, read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
+        write = make_write(self, (message,), read_entity_key(query, self.fields, self.ledger.terms), emit=emit)
         request = build_update(write, query, update, native)
         attempt = CollectionAttempt(self, write, request, writer, request.upsert)
         return send_write(attempt, final)
@@ -185,7 +185,7 @@ class Flows(Engine):
             return finish(self, message, {"filter": filter, **options}, finishes, emit=emit)
         check_message(message)
         native, final = split_final_refusals(self.keep({"filter": filter, **options}))
-        write = make_write(self, message, self.read_key(native), emit=emit)
+        write = make_write(self, (message,), self.read_key(native), emit=emit)
         native = {"upsert": is_creatable_by_record(native["filter"], self.fields, native), **native}
         return send_write(self.make_attempt(write, native), final)
 
@@ -194,7 +194,7 @@ class Flows(Engine):
         if self.is_async:
             document, options = copy_value(document), _copy_options(options)
         native, final = split_final_refusals(options)
-        write = make_write(self, message, {}, emit=emit)
+        write = make_write(self, (message,), {}, emit=emit)
         new_document = build_insert(write, document, native)
         yield from self.check_collection(write.entry, inserts=True)
         write = write._replace(key={"_id": document["_id"]})
@@ -251,8 +251,8 @@ class Flows(Engine):
     def limit_messages(self, entry: Entry) -> int:  # noqa: ARG002  # the same for every ledger
         return _MAX_MESSAGES
 
-    def check_earlier_marks(self, entry: Entry) -> None:
-        check_earlier_marks(entry)
+    def check_marks(self, entry: Entry) -> None:
+        check_marks(entry)
 
     def make_begin_attempt(self, write: Write, native: Native) -> CollectionAttempt:
         """Return the begin of a step. Raise if the call would change anything else, or if other workers couldn't see the step."""
@@ -269,7 +269,7 @@ class Flows(Engine):
         self, write: Write, native: Native, ledger: str, fence: str, change: Step | Document
     ) -> CollectionAttempt:
         """Return the update of the step's field. Its fence is the only condition."""
-        path = locate_step(ledger, write.message)
+        path = locate_step(hash_message(write.message, ledger))
         if isinstance(change, Step):
             fields = {path: change.as_fields()}
         else:
@@ -398,7 +398,7 @@ class CollectionAttempt(NamedTuple):
         flows, write, request = self.flows, self.write, self.request
         entry, returns_document = write.entry, self.writer == "find_one_and_update"
         # A quick check first: only these can need the indexes. The begin of a step has already checked them.
-        if (flows.fields or type(entry.own.mark) is str or entry.also) and not isinstance(write.step, Finishes):
+        if (flows.fields or type(entry.own.mark) is str or len(entry.checked) > 1) and not isinstance(write.step, Finishes):
             yield from flows.check_collection(entry)
         if returns_document and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
             unknown = ", ".join(sorted(request.native.keys() - _ACCEPTED_ARGUMENTS))
@@ -490,10 +490,10 @@ class CollectionAttempt(NamedTuple):
         if request.upsert and not (exists and self.is_conditional):
             # The entity was deleted in the meantime, and maybe created again: nothing else could refuse the message.
             return self._replace(upsert=True)
-        if attempts == 1 and write.entry.has_predecessor and write.other_messages:
+        if attempts == 1 and write.entry.has_predecessor and len(write.messages) > 1:
             return self._replace(upsert=False)  # the gap that refused the fold might have been filled before the read
         # Don't repeat a refused fold, which sends its messages one by one instead.
-        if exists and not write.other_messages and (yield from self.is_condition_met()):
+        if exists and len(write.messages) == 1 and (yield from self.is_condition_met()):
             return self._replace(upsert=False)  # the entity was created, or the gap filled, between the write and the read
         return None
 

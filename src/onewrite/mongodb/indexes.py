@@ -17,7 +17,7 @@ from onewrite.mongodb.layout import Document
 
 def has_text_marks(entry: Entry) -> bool:
     """Whether the ledger contains strings, which a collation can treat as equal although they differ."""
-    return type(entry.own.mark) is str or any(type(change.mark) is str for change in entry.more + entry.also)
+    return any(type(change.mark) is str for change in entry.checked)
 
 
 def find_id_index(indexes: Document) -> Document | None:

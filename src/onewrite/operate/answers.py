@@ -167,13 +167,13 @@ def _determine_outcome(image: EntityImage, entry: Entry, message: Message, now: 
     stored = Image(
         not is_gone, is_gone, entity=None, ledger=image.lookup, steps=image.steps, fields=image.fields, is_null_absent=True
     )
-    refusal = judge_message(Write(message, {}, now, entry, NO_STEP), stored)
+    refusal = judge_message(Write((message,), {}, now, entry, NO_STEP), stored)
     if refusal is None:
         return "Applied", "no ledger here refuses it. If your own condition holds, it takes effect"
     if isinstance(refusal, Busy | Uncertain):  # an open step decides before the ledger
         return _describe_refusal(refusal, "")
     reasons = [
-        _describe_reason(image, change) for change in entry.changes if change.judge(message, image.lookup) is not None
+        _describe_reason(image, change) for change in entry.checked if change.judge(message, image.lookup) is not None
     ]
     return _describe_refusal(refusal, "; ".join(reasons))
 

@@ -220,7 +220,7 @@ def _make_expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
         kind = "SS" if isinstance(members[0], str) else "BS"
         deletes.append(f"{words.name(locate_slot(slot))} {words.value({kind: [*members]})}")
     sets = [f"{words.name(locate_slot(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
-    clauses = {"SET": ",".join(sets), "REMOVE": ",".join(removes), "DELETE": ",".join(deletes)}
+    clauses = {"SET": sets, "REMOVE": removes, "DELETE": deletes}
     condition = " AND ".join(conditions)
     check_limits("ConditionExpression", condition, "this entity has too many ledgers for one condition")
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, cast, final
 
@@ -85,20 +85,12 @@ class Advance(NamedTuple):
     - below: the stored mark is below `mark`, or absent.
     - first: `mark` is the first sequence of its source. The stored mark is absent, or the number before if another ledger had the source.
     - next: the stored mark is the number before.
-
-    `last`: in a write of several messages, the mark of the last one. The stored mark moves there under the same condition.
     """
 
     slot: Slot
     mark: int | str
     rule: Rule
     first: int = 0  # the first sequence of a source, for the rules "first" and "next"
-    last: int | str | None = None
-
-    @property
-    def new_mark(self) -> int | str:
-        """The mark after the write."""
-        return self.mark if self.last is None else self.last
 
     @property
     def requires_predecessor(self) -> bool:
@@ -144,10 +136,10 @@ class Advance(NamedTuple):
 
     def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether this change might have been made, because the stored mark is as high or higher."""
-        mark, new_mark = lookup(self.slot), self.new_mark
-        if isinstance(mark, str) and isinstance(new_mark, str):
-            return mark >= new_mark
-        return type(mark) is int and isinstance(new_mark, int) and mark >= new_mark
+        mark = lookup(self.slot)
+        if isinstance(mark, str) and isinstance(self.mark, str):
+            return mark >= self.mark
+        return type(mark) is int and isinstance(self.mark, int) and mark >= self.mark
 
     def _is_below(self, message: Message, stored_mark: object) -> bool:
         """Whether the stored mark is below the message's. Raise if the two can't be compared."""
@@ -183,39 +175,38 @@ Change: TypeAlias = Remember | Advance
 
 
 class Entry(NamedTuple):
-    """The conditions and changes of a ledger in a write. `own` is checked and written, and `also` is only checked.
+    """The conditions and changes of a ledger in a write.
 
-    `more`: in a write of several messages, the changes of the others, checked and written like `own`.
+    - `written`: the changes that the write makes, one for each message
+    - `checked`: the changes that the entity must allow: the written ones, and those of the ledgers in also=, which stay unwritten. If a
+      write moves one mark for several messages, only the first move is checked.
     """
 
     terms: Terms
-    own: Change
-    also: tuple[Change, ...] = ()
-    more: tuple[Change, ...] = ()
+    written: tuple[Change, ...]
+    checked: tuple[Change, ...]
 
     @property
-    def dead(self) -> list[Slot]:
+    def own(self) -> Change:
+        """The change of the first message."""
+        return self.written[0]
+
+    @property
+    def dead(self) -> tuple[Slot, ...]:
         """The slots that a write removes. They are the same for all messages of a write."""
-        return [*dict.fromkeys([slot for change in self.changes for slot in change.dead])]
-
-    @property
-    def written_changes(self) -> tuple[Change, ...]:
-        return (self.own, *self.more)
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """The checked changes, with the written ones first."""
-        return (self.own, *self.more, *self.also)
+        if len(self.checked) == 1:
+            return self.own.dead
+        return tuple(dict.fromkeys([slot for change in self.checked for slot in change.dead]))
 
     @property
     def is_overtakable(self) -> bool:
         """Whether a later message can take effect first, and make this one `Stale`."""
-        return any(change.is_overtakable for change in self.changes)
+        return any(change.is_overtakable for change in self.checked)
 
     @property
     def has_predecessor(self) -> bool:
         """Whether a mark must be stored already, so that the write can't create the entity."""
-        return any(change.has_predecessor for change in self.written_changes)
+        return any(change.has_predecessor for change in self.checked)
 
     def judge(
         self, message: Message, lookup: Lookup, *, entity: Entity | None = None, is_gone: bool = False
@@ -230,7 +221,7 @@ class Entry(NamedTuple):
             if text is not ABSENT and text not in label.accepts:
                 raise LedgerMismatch(describe_mismatch(label, text, has_also=not self.own.requires_predecessor))
         refusals: list[LedgerRefusal] = [Gone(message)] if is_gone else []
-        for change in self.changes:
+        for change in self.checked:
             refusal = change.judge(message, lookup, entity)
             if refusal is not None:
                 refusals.append(refusal)
@@ -240,7 +231,29 @@ class Entry(NamedTuple):
 
     def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether the write might have landed: its changes are stored, possibly with those of later writes."""
-        return all(change.is_shown_by(lookup) for change in self.written_changes)
+        return all(change.is_shown_by(lookup) for change in self.written)
+
+
+def join_entries(entries: Sequence[Entry]) -> Entry:
+    """Return the entry of one write of several messages. The entries have the same ledger and time, and the order of the messages' effects."""
+    if len(entries) == 1:
+        return entries[0]
+    written = tuple([entry.own for entry in entries])
+    earlier = [change for entry in entries for change in entry.checked[1:]]
+    checked: dict[object, Change] = {}
+    for change in (*written, *earlier):
+        checked.setdefault(_make_cover_key(change), change)
+    return Entry(entries[0].terms, written, tuple(checked.values()))
+
+
+def _make_cover_key(change: Change) -> object:
+    """Return a key that is equal for marks that can be compared: a stored mark below the first one is then below the later ones.
+
+    Numbers can't be compared with texts, nor can digits of different length.
+    """
+    if not isinstance(change, Advance):
+        return change
+    return change.slot, type(change.mark), len(cast("str", change.mark)) if change.is_numeral else 0
 
 
 _PRECEDENCE = (Duplicate, Gone, Stale, Deferred)  # of two refusals, the first in this order is returned

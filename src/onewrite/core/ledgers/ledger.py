@@ -91,10 +91,17 @@ def list_earlier_ledgers(also: object) -> list[Ledger]:
     return [member for ledger in members for member in (ledger, *list_earlier_ledgers(ledger.also))]
 
 
-def make_earlier_changes(terms: Terms, message: Message, now: float) -> tuple[Change, ...]:
-    """Return the changes that the ledgers in also= must lack. Their marks must only be below the message's, even if they count."""
-    owns = [earlier_entry(message, now).own for earlier_entry in terms.earlier_entries]
-    return tuple([Advance(own.slot, own.mark, "below") if isinstance(own, Advance) else own for own in owns])
+def make_entry(terms: Terms, own: Change, message: Message, now: float) -> Entry:
+    """Return the entry with this change, which must also be new to the ledgers in also=.
+
+    Marks of those ledgers must only be below the message's, even if they count.
+    """
+    written = (own,)
+    if not terms.earlier_entries:
+        return Entry(terms, written, written)
+    earlier = [earlier_entry(message, now).own for earlier_entry in terms.earlier_entries]
+    below = [Advance(change.slot, change.mark, "below") if isinstance(change, Advance) else change for change in earlier]
+    return Entry(terms, written, (own, *below))
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from onewrite.core.label import Slot, check_name, make_label_name, make_name_prefix
 from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
-from onewrite.core.ledgers.ledger import Ledger, check_message, make_earlier_changes, make_terms
+from onewrite.core.ledgers.ledger import Ledger, check_message, make_entry, make_terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message, full_name
 
@@ -66,7 +66,7 @@ class HighWaterMark(_MarkLedger):
             )
         _check_source(message, "HighWaterMark")
         own = Advance(locate_mark(self.attribute, message.source, message.parts), message.sequence, "below")
-        return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
+        return make_entry(self.terms, own, message, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class InSequence(_MarkLedger):
         """No ledger: an `InSequence` continues the marks of a `HighWaterMark`, which can have earlier ledgers."""
         return ()
 
-    def entry(self, message: Message, now: float) -> Entry:  # noqa: ARG002  # as every ledger has it
+    def entry(self, message: Message, now: float) -> Entry:
         """Return the ledger's entry for a write of this message."""
         if type(message) is not Message:
             check_message(message)
@@ -107,7 +107,7 @@ class InSequence(_MarkLedger):
         _check_source(message, "InSequence")
         rule: Rule = "first" if message.sequence == self.first else "next"
         own = Advance(locate_mark(self.attribute, message.source, message.parts), message.sequence, rule, self.first)
-        return Entry(self.terms, own)
+        return make_entry(self.terms, own, message, now)
 
 
 def _check_source(message: Message, ledger: str) -> None:

@@ -20,7 +20,7 @@ from onewrite.core.label import (
     read_ledger_name,
 )
 from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
-from onewrite.core.ledgers.ledger import Ledger, check_message, make_earlier_changes, make_terms
+from onewrite.core.ledgers.ledger import Ledger, check_message, make_entry, make_terms
 from onewrite.core.ledgers.ring import Ring, SetCache, Window, find_next_change, find_ring, make_window
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, join_texts
@@ -100,7 +100,7 @@ class SeenIds(_IdLedger):
         if not since <= moment < until:
             sets = self._find_sets(moment)
         own = Remember(sets, _format_message(message) if self.readable else hash_message(message))
-        return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
+        return make_entry(self.terms, own, message, now)
 
     def _find_sets(self, moment: int) -> Sets:
         """Return the sets at this moment, and cache them until the ring changes."""
@@ -152,7 +152,7 @@ class MessageIds(_IdLedger):
             without_source = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
             aliases = tuple([spelling for spelling in without_source if spelling != text])
         own = Remember(_make_plain_sets(self.attribute), text, aliases)
-        return Entry(self.terms, own, make_earlier_changes(self.terms, message, now) if self.terms.earlier_entries else ())
+        return make_entry(self.terms, own, message, now)
 
 
 # --- where the marks are stored --------------------------------------------------------------------------------------------

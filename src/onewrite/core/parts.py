@@ -1,0 +1,178 @@
+"""The conditions and changes that a guarded write adds to the caller's own call, on any engine. Pure.
+
+`list_conditions` and `list_changes` are the guarantee: the entity meets every condition, and gets every change, in one write, or the
+write doesn't happen. Each engine's `dialect.py` spells every kind of condition and change in its own language, and knows nothing else
+of ledgers, steps, and outboxes. To add a part to a write, add its conditions and changes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from onewrite.core.label import OUTBOX, TOKEN, TOMBSTONE, Label, Slot
+from onewrite.core.ledgers.entry import Advance, Remember, SetMark
+from onewrite.core.write import Begins, Burial, Finishes, NoStepAtAll, Withdraws, Write
+
+# --- conditions --------------------------------------------------------------------------------------------------------
+
+
+class Absent(NamedTuple):
+    """The field is absent."""
+
+    name: str
+
+
+class HasFence(NamedTuple):
+    """The step with this hash is open, and has this fence."""
+
+    step_hash: bytes
+    fence: str
+
+
+class LacksSteps(NamedTuple):
+    """None of these steps is open."""
+
+    step_hashes: Sequence[bytes]
+
+
+class OnlySteps(NamedTuple):
+    """Exactly these steps are open, by their hashes in hexadecimal digits, each as it was read."""
+
+    steps: tuple[tuple[str, Any], ...]
+
+
+class Lacks(NamedTuple):
+    """None of the sets contains any of the marks."""
+
+    slots: Sequence[Slot]
+    marks: Sequence[SetMark]
+
+
+class IsPast(NamedTuple):
+    """The stored mark is at this one or past it."""
+
+    slot: Slot
+    mark: int | str
+
+
+class OutboxFits(NamedTuple):
+    """The entity has the outbox with this label, or none. Otherwise, events would be appended to a different one."""
+
+    label: str
+
+
+Condition: TypeAlias = Absent | HasFence | LacksSteps | OnlySteps | Label | Lacks | Advance | IsPast | OutboxFits
+"""A `Label`: the stored label is absent or one that it accepts. An `Advance`: the stored mark is before its mark, by its rule."""
+
+
+# --- changes -----------------------------------------------------------------------------------------------------------
+
+
+class Set(NamedTuple):
+    """Set the slot."""
+
+    slot: Slot
+    value: Any
+
+
+class SetOnce(NamedTuple):
+    """Set the field if it's absent."""
+
+    name: str
+    value: Any
+
+
+class Append(NamedTuple):
+    """Append to the list."""
+
+    name: str
+    values: Sequence[Any]
+
+
+class AddMarks(NamedTuple):
+    """Add the marks to the set."""
+
+    slot: Slot
+    marks: Sequence[SetMark]
+
+
+class Remove(NamedTuple):
+    """Remove the slots."""
+
+    slots: Sequence[Slot]
+
+
+class OpenStep(NamedTuple):
+    """Store the step."""
+
+    step_hash: bytes
+    fields: dict[str, Any]
+
+
+class EndSteps(NamedTuple):
+    """Remove the steps. `are_all`: the entity has no other ones."""
+
+    step_hashes: Sequence[bytes]
+    are_all: bool = False
+
+
+Change: TypeAlias = Set | SetOnce | Append | AddMarks | Remove | OpenStep | EndSteps | Burial
+"""A `Burial`: turn the entity into its tombstone."""
+
+
+# --- the guarantee -----------------------------------------------------------------------------------------------------
+
+
+def list_conditions(write: Write) -> Iterator[Condition]:
+    """Yield what a write requires of the entity, in addition to the caller's own condition."""
+    entry, step = write.entry, write.step
+    if isinstance(step, Finishes | Withdraws):
+        # The fence alone proves that this worker can record the effect.
+        yield HasFence(write.step_hash, step.fence)
+    else:
+        yield Absent(TOMBSTONE)
+        yield OnlySteps(step.unsent) if isinstance(step, NoStepAtAll) else LacksSteps(write.hash_steps(*write.messages))
+    yield from entry.terms.labels
+    if not isinstance(step, Finishes):
+        for change in entry.checked:
+            yield Lacks(change.sets.live, (change.mark, *change.aliases)) if isinstance(change, Remember) else change
+    elif isinstance(entry.own, Advance):  # the begin already checked the message, so only the order matters
+        yield IsPast(entry.own.slot, entry.own.mark) if step.overtaken else entry.own
+    if write.emission is not None and write.has_outbox_condition:
+        yield OutboxFits(write.emission.label)
+
+
+def list_changes(write: Write) -> Iterator[Change]:
+    """Yield what a write adds to the caller's own changes."""
+    entry, step, emission = write.entry, write.step, write.emission
+    if isinstance(step, Begins):
+        yield OpenStep(write.step_hash, step.step.as_fields())
+    elif isinstance(step, Finishes | Withdraws):
+        yield EndSteps((write.step_hash,))
+    elif isinstance(step, NoStepAtAll) and step.unsent:
+        yield EndSteps([bytes.fromhex(step_hash) for step_hash, _ in step.unsent], are_all=True)
+    if not isinstance(step, Withdraws):
+        for label in entry.terms.labels:
+            yield Set(label.slot, label.text)
+    if not isinstance(step, Begins | Withdraws):
+        if isinstance(entry.own, Remember):
+            yield AddMarks(entry.own.sets.present, [change.mark for change in entry.written if isinstance(change, Remember)])
+            yield Remove(entry.dead)
+        elif not (isinstance(step, Finishes) and step.overtaken):  # then later messages have moved the mark, which stays
+            # Several messages of one source move its mark to the last one's.
+            for slot, mark in {change.slot: change.mark for change in entry.written if isinstance(change, Advance)}.items():
+                yield Set(slot, mark)
+    if write.token is not None:
+        yield Set(_TOKEN, write.token)
+    if emission is not None and emission.events:
+        yield Set(_OUTBOX_LABEL, emission.label)
+        yield Append(OUTBOX.events, emission.events)
+        # Both keep the values from the oldest event: the index shows that event's age, and the entity stays in one partition.
+        yield SetOnce(OUTBOX.due, emission.due)
+        yield SetOnce(OUTBOX.shard, emission.shard)
+    if write.burial is not None:
+        yield write.burial
+
+
+_TOKEN, _OUTBOX_LABEL = Slot(TOKEN), Slot(OUTBOX.label)
