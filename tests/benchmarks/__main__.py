@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks import events, explorer, hot_entity, imports, lean, memory, worker
+from tests.benchmarks import events, explorer, hot_entity, imports, lean, memory, relay, worker
 from tests.benchmarks.measure import Plan, Row
 from tests.benchmarks.peers import run as peers
 from tests.benchmarks.sections import PAGE, Section, write
@@ -15,6 +15,7 @@ from tests.support.engines import dynoxide_binary, mongod_binary
 
 GROUPS: dict[str, Callable[[Plan], Iterator[Row] | Iterator[Section]]] = {
     "lean": lean.rows,
+    "relay": relay.rows,
     "worker": worker.rows,
     "memory": memory.rows,
     "explorer": explorer.rows,

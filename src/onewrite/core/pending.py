@@ -14,9 +14,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum, auto
+from functools import lru_cache
+from hashlib import sha1
+from json.encoder import encode_basestring_ascii as _quote
 from typing import Any, NamedTuple, SupportsBytes, TypeVar, cast
 from urllib.parse import unquote
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from onewrite.core.event import copy_value, seconds
 from onewrite.core.label import OUTBOX, TOMBSTONE, check_outbox
@@ -27,7 +30,8 @@ Y = TypeVar("Y")
 SKIPPED_TYPE = "onewrite.skipped"  # the type of an event that replaces a skipped one
 
 # Any fixed UUID would do. It keeps the IDs of events apart from all other UUIDs.
-_EVENTS = UUID("c0f4a1de-7a3b-4f58-9f0e-6f6e65777274")
+_EVENTS = UUID("c0f4a1de-7a3b-4f58-9f0e-6f6e65777274").bytes
+_TEXT = {str}
 _FIELDS = ("id", "type", "body", "time", "nonce", "cause")
 
 
@@ -71,19 +75,12 @@ class Outgoing:
 
     def cloudevent(self) -> str:
         """Return the event as a CloudEvent 1.0 in JSON. The body is byte for byte the emitted one."""
-        attributes = {
-            "specversion": "1.0",
-            "id": self.id,
-            "source": self.source,
-            "type": self.type,
-            "time": self.time,
-            "datacontenttype": "application/json",
-            "sequence": str(self.sequence),
-            "sequencetype": "Integer",
-            "causationid": self.cause,
-        }
-        head = json.dumps(attributes, separators=(",", ":"))
-        return f'{head[:-1]},"data":{self.body}}}'
+        # Written out, because an encoder takes twice as long.
+        return (
+            f'{{"specversion":"1.0","id":{_quote(self.id)},"source":{_quote(self.source)},"type":{_quote(self.type)},'
+            f'"time":{_quote(self.time)},"datacontenttype":"application/json","sequence":"{self.sequence}","sequencetype":"Integer",'
+            f'"causationid":{_quote(self.cause)},"data":{self.body}}}'
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +137,7 @@ class Box:
         number = self.base + place + 1
         # The ID includes the number, because a message can take effect a second time, with different events. The length prefix makes the
         # string unambiguous.
-        event_id = str(uuid5(_EVENTS, f"{len(source)}:{source}{number}:{event.id}"))
+        event_id = _make_uuid5(f"{len(source)}:{source}{number}:{event.id}")
         # A copy, because the publisher can change it.
         entity = copy_value(self.entity if self.caller_entity is None else self.caller_entity)
         return Outgoing(event_id, source, event.type, number, event.time, event.body, event.cause, entity)
@@ -243,10 +240,22 @@ def parse_source(source: str, outbox: str) -> list[KeyAttribute]:
     return [KeyAttribute(unquote(match[1]), match[2], match[3]) for match in matches if match is not None]
 
 
+def _make_uuid5(name: str) -> str:
+    """Return the text of `uuid5` in our namespace, in a fifth of its time."""
+    digits = sha1(_EVENTS + name.encode(), usedforsecurity=False).hexdigest()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
+
+
 def _is_moment(text: object) -> bool:
     """Whether this is a time since 1970 in the form of `moment`."""
+    return isinstance(text, str) and _can_parse(text)
+
+
+@lru_cache(maxsize=32)  # the events of a write have the same time
+def _can_parse(moment: str) -> bool:
     try:
-        return isinstance(text, str) and seconds(text) >= 0
+        return seconds(moment) >= 0
     except (ValueError, OverflowError):
         return False
 
@@ -257,11 +266,11 @@ def _read_events(entries: Sequence[object]) -> tuple[PendingEvent, ...] | None:
     for entry in entries:
         if not isinstance(entry, Mapping):
             return None
-        texts = [cast("Mapping[str, object]", entry).get(name) for name in _FIELDS]
-        if not all(isinstance(text, str) for text in texts):
+        texts = [*map(cast("Mapping[str, object]", entry).get, _FIELDS)]
+        if {*map(type, texts)} != _TEXT and not all(isinstance(text, str) for text in texts):
             return None
         event = PendingEvent(*cast("list[str]", texts))
-        if not _is_moment(event.time):
+        if not _can_parse(event.time):
             return None
         events.append(event)
     return tuple(events)
