@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -14,7 +15,7 @@ from onewrite import Applied, Event, Message, Outbox, SeenIds, Tombstones
 from onewrite.dynamodb import GuardedTable
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb import GuardedCollection
-from onewrite.outbox import Outgoing, Relay, stream_handler
+from onewrite.outbox import Outgoing, Relay, SweepReport, stream_handler
 from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.stores import billed, create_table_with_outbox, places, streams_client
 
@@ -94,7 +95,7 @@ def test_write_has_known_cost_with_events_and_index(dynamo: DynamoDBClient, tabl
 def test_relay_writes_have_known_costs(
     dynamo: DynamoDBClient, request: pytest.FixtureRequest, place: str, outbox: Outbox, costs: list[int]
 ) -> None:
-    times = iter([1_790_000_000.0, 1_790_000_001.0])
+    times = itertools.count(1_790_000_000.0)
     name: str = request.getfixturevalue(place)
     orders = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=outbox, clock=lambda: next(times))
     _emit(orders, 1, "a")
@@ -195,6 +196,34 @@ def test_event_of_item_with_long_numeric_key_is_published(dynoxide: Dynoxide) ->
     assert (relay.waiting(), relay.broken()) == ([], [])
 
 
+@pytest.mark.parametrize("engine", ["dynoxide", "mongod"])
+def test_long_pass_counts_the_remaining_entities(
+    engine: str,
+    dynamo: DynamoDBClient,
+    indexed: str,
+    collection: Collection[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("onewrite.outbox.passes._MINUTE", 0.0)
+    documents = GuardedCollection(collection, SeenIds(), outbox=OUTBOX)
+    table = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
+    for n in range(40):
+        _add(documents, n) if engine == "mongod" else _emit(table, n, f"e{n}")
+    published: list[Outgoing] = []
+    counts: list[tuple[int, int]] = []  # after each call: the counted and the pending events
+
+    def on_pass(swept: SweepReport) -> None:
+        if not swept.continues:
+            relay.stop()
+        counts.append((swept.pending, 40 - len(published)))
+
+    relay = Relay(documents if engine == "mongod" else table, published.extend, batch=8)
+    relay.run(on_pass=on_pass)
+    assert (32, 32) in counts
+    assert all(counted <= pending for counted, pending in counts)
+    assert counts[-1] == (0, 0)
+
+
 @pytest.mark.parametrize("odd", [5, None, datetime(2026, 1, 1, tzinfo=UTC), [1]], ids=str)
 def test_non_string_due_time_does_not_hide_other_entities(collection: Collection[dict[str, Any]], odd: object) -> None:
     store = GuardedCollection(collection, SeenIds(), outbox=Outbox("s"))
@@ -221,6 +250,6 @@ def test_document_refused_by_its_validator_does_not_block_other_events(
     relay.sweep()
     assert {int(event.body) for event in published} == {*range(30)}
     assert {each.event.source.rpartition("/")[0] for each in relay.waiting()} == {f"s/_id=S:e{n}" for n in range(12)}
-    assert "Document failed validation" in caplog.text
+    assert "WriteError (code 121)" in caplog.text
     collection.database.command("collMod", collection.name, validator={})
     assert Relay(store, published.extend).sweep().published == 12

@@ -66,6 +66,12 @@ def test_incomplete_pass_does_not_report_the_oldest_event() -> None:
     assert "onewrite.relay.oldest" not in counted(unknown)
 
 
+def test_pass_that_goes_on_reports_the_oldest_known_event() -> None:
+    minute = SweepReport(published=1, oldest=5.0, complete=False, continues=True)
+    assert emitted(minute)["OldestEvent"] == 5.0
+    assert "onewrite.relay.passes" not in counted(minute)
+
+
 def counted(*passes: SweepReport, **options: Any) -> dict[str, list[tuple[dict[str, Any], float]]]:
     """What an exporter would be given: of each metric its points, with their counts or sums."""
     reader = InMemoryMetricReader()

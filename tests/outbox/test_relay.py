@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
@@ -105,9 +106,37 @@ def test_relay_continues_after_failures_until_stopped(
     emit(collection, 2)
     relay.run(poll=0.001, on_pass=told.append)
     assert sorted(broker.bodies) == ["1", "2"]
-    assert [swept.error is not None for swept in told][:3] == [True, True, True]
+    assert [swept.error is not None for swept in told if not swept.continues][:3] == [True, True, True]
     assert failures_in_a_row[:4] == [1, 2, 3, 0]
-    relay.run()  # a relay that was stopped does not begin again
+    with pytest.raises(ConfigurationError, match=r"doesn't run again\. Create a new relay"):
+        relay.run()
+
+
+def test_relay_stopped_before_it_runs_returns_at_once(make: Callable[..., Any]) -> None:
+    relay = make()
+    relay.stop()
+    relay.run(poll=1000)
+
+
+@pytest.mark.parametrize("method", ["run", "sweep"])
+def test_publish_that_hangs_is_logged(
+    method: str, collection: Any, make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("onewrite.outbox.relay._WATCH", 0.02)
+    monkeypatch.setattr("onewrite.outbox.relay._MAX_STEP", 0.01)
+
+    def hang(_: list[Outgoing]) -> None:
+        limit = time.monotonic() + 30
+        while "publish hasn't returned for 0 seconds" not in caplog.text:
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        relay.stop()
+
+    relay = make(hang)
+    emit(collection, 1)
+    getattr(relay, method)()
+    assert "Restart the relay, and set a timeout on the call that hangs." in caplog.text
+    assert isinstance(relay, Awaited) or "test_relay.py" in caplog.text
 
 
 def test_relay_waits_for_a_failing_database(

@@ -190,6 +190,11 @@ class Finder:
         # The index lags behind the table, so an outbox might have been cleared or postponed since.
         return box if isinstance(box, Broken) or box.is_due(self._before) else Search.CONTINUES
 
+    def count_remaining(self) -> Flow[int]:
+        """Return the number of items on the rest of this page."""
+        return len(self._keys)
+        yield  # a flow without a request
+
     def _turn_page(self) -> Flow[bool]:
         """Read more keys, and return whether there was another page."""
         if not self._has_more:

@@ -156,6 +156,14 @@ class Finder:
         # The list of ids is older than the collection, so an outbox might have been cleared or postponed since.
         return box if isinstance(box, Broken) or box.is_due(self._before) else Search.CONTINUES
 
+    def count_remaining(self) -> Flow[int]:
+        """Return the number of documents that the search will find, up to a maximum."""
+        until = {} if self._before is None else {"$lte": self._before}
+        since = {"$gt": self._due} if isinstance(self._due, str) else {}
+        query = {OUTBOX.due: {"$exists": True, **until, **since}}
+        count: int = yield Do(self._boxes.target.count_documents, (query,), {"limit": _MAX_COUNT}, sends=True)
+        return len(self._ids) + count
+
     def _turn_page(self) -> Flow[bool]:
         """Read more ids, and return whether there might be another page. Reopen a lost cursor where it stopped."""
         if self._cursor is None:
@@ -187,6 +195,7 @@ class Finder:
 
 
 _PAGE_SIZE = 100
+_MAX_COUNT = 1_000_000  # documents: the count reads an entry of the index for each
 
 
 def _read_page(cursor: Any) -> Any:

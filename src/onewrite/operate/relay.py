@@ -214,6 +214,8 @@ class PassLog:
         """Count one pass."""
         for hook in self._hooks:
             hook(sweep)
+        if sweep.continues:  # `report_pass` has logged it
+            return
         self._counts.update(published=sweep.published, overtaken=sweep.overtaken)
         self._counts.update(refused=len(sweep.refused), failed=len(sweep.failed))
         self._last = sweep

@@ -29,8 +29,8 @@ def emf(
 ) -> OnPass:
     """Return a hook that writes a line in CloudWatch's Embedded Metric Format for each pass, even if the pass found no event.
 
-    An alarm can therefore distinguish an idle relay from a relay that doesn't run. Only the lines of sweeps contain `OldestEvent`. For the
-    arguments, see `onewrite.metrics.emf`.
+    An alarm can therefore distinguish an idle relay from a relay that doesn't run. While a pass goes on, each minute has a line too. Only the
+    lines of sweeps contain `OldestEvent`. For the arguments, see `onewrite.metrics.emf`.
     """
     put = make_emf_writer(namespace, function, clock, write)
 
@@ -45,7 +45,8 @@ def emf(
             "PassesFailed": int(report.error is not None),
         }
         metrics: dict[str, tuple[float, str]] = {name: (count, "Count") for name, count in counts.items()}
-        if report.complete:  # an unknown age must not look like an empty outbox to the alarm
+        # An unknown age must not look like an empty outbox to the alarm. A pass that goes on knows of old events.
+        if report.complete or report.continues:
             metrics["OldestEvent"] = (round(_find_max_age(report), 3), "Seconds")
         put(metrics)
 
@@ -79,9 +80,10 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> OnPass:
             for outcome, count in outcomes.items():
                 counter.add(count, {**common, "outcome": outcome})
         failure = {} if report.error is None else {"error.type": type(report.error).__qualname__}
-        passes.add(1, {**common, **failure})
+        if not report.continues:
+            passes.add(1, {**common, **failure})
         pending.record(report.pending, common)
-        if report.complete:
+        if report.complete or report.continues:
             oldest.record(_find_max_age(report), common)
 
     return on_pass

@@ -18,18 +18,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from logging import ERROR
 from math import inf
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from onewrite.batch.report import find_user_line
 from onewrite.core.clock import checked_clock, random_share
 from onewrite.core.event import format_nearest_moment, moment, seconds
 from onewrite.core.flow import Do, Flow
 from onewrite.core.log import log
 from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, try_read
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
+from onewrite.message import printable
 
 Entity: TypeAlias = Mapping[str, Any]
 
@@ -43,6 +45,7 @@ _MAX_WAIT_AFTER_FAILURE = 60.0
 _QUIET_PERIOD = 60.0
 _MAX_SILENCE = 30.0  # seconds without a response until a pass ends: enough to get past many unpublishable events
 _MAX_SEARCH = 1.0  # seconds that found entities wait for more
+_MINUTE = 60.0  # seconds between two reports of a pass that goes on
 
 
 # Finds the next entity with pending events. None means that there are no more.
@@ -51,9 +54,10 @@ FOR_EVER = timedelta.max
 
 
 class EntityFinder(Protocol):
-    """Finds the entities with pending events, one after the other."""
+    """Finds the entities with pending events, one after the other. It can count those that it will find, or at least the next of them."""
 
     def next(self) -> Flow[Box | Broken | Search | None]: ...
+    def count_remaining(self) -> Flow[int]: ...
 
 
 class StoredOutboxes(Protocol):
@@ -97,6 +101,8 @@ class SweepReport:
     - `failed`: events whose call raised, or that were published but couldn't be cleared.
     - `error`: set if the broker or the database rejected every call at the end of the pass.
     - `complete`: whether the pass searched for all due events, so no pending event is older than `oldest`. A doorbell's pass never does.
+    - `continues`: the pass goes on, and this is the report of its last minute. `pending` then includes one event of each entity that is
+      known to wait for the pass, so at least as many events are pending.
     """
 
     entities: int = 0
@@ -110,6 +116,7 @@ class SweepReport:
     broken: list[Broken] = field(default_factory=list[Broken])
     error: Exception | None = None
     complete: bool = True
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,14 @@ class EntityLane:
         return self.box.outgoing(self.accepted_count)
 
 
+class Postponement(NamedTuple):
+    """The pending events of an entity that this relay has postponed. `due` and `began` are in epoch seconds."""
+
+    due: float
+    began: float
+    event_count: int
+
+
 @dataclass(slots=True)
 class _Progress:
     """The progress of a pass."""
@@ -170,6 +185,28 @@ class _Progress:
     has_more: bool = True  # the search can still find entities
     has_read: bool = False  # at least one found entity could be read
     failure: Exception | None = None  # the error that ended the search, or that kept every entity from being read
+    on_minute: Callable[[SweepReport], None] | None = None
+    count_remaining: Callable[[], Flow[int]] | None = None
+    minute_ends: float = inf
+    told: SweepReport = field(default_factory=SweepReport)  # the part of the report that `take_untold` has returned
+    postponed: dict[Hashable, Postponement] = field(default_factory=dict[Hashable, Postponement])
+
+    def take_untold(self) -> SweepReport:
+        """Return the report without the counts and events that an earlier call returned."""
+        total, told = self.report, self.told
+        published = total.published + sum([len(lane.published_events) for lane in self.lanes])
+        self.told = replace(
+            total, published=published, refused=[*total.refused], failed=[*total.failed], broken=[*total.broken]
+        )
+        return replace(
+            total,
+            entities=total.entities - told.entities,
+            published=published - told.published,
+            overtaken=total.overtaken - told.overtaken,
+            refused=total.refused[len(told.refused) :],
+            failed=total.failed[len(told.failed) :],
+            broken=total.broken[len(told.broken) :],
+        )
 
 
 class Passes:
@@ -185,6 +222,8 @@ class Passes:
         self._is_stopped = False
         # By the entity's canonical name: the time from which the log repeats a broken entity, or the relay retries an unchangeable one.
         self._log_again_at, self._retry_at = dict[Hashable, float](), dict[Hashable, float]()
+        # A sweep doesn't find these entities until they're due, but their events are pending.
+        self._postponed: dict[Hashable, Postponement] = {}
 
     def _flush(self, entity: Entity) -> Flow[FlushReport]:
         """Make one pass over one entity, even if the entity is postponed after a refusal."""
@@ -206,8 +245,25 @@ class Passes:
 
     def _sweep(self, older_than: timedelta, within: timedelta = FOR_EVER) -> Flow[SweepReport]:
         """Make one pass over all due events. End it after `within`, or after half a minute in which every call failed."""
-        before = format_nearest_moment(self._clock() - read_seconds("older_than", older_than))  # no event has another date
-        return (yield from self._pass(self._boxes.finder(before).next, within))
+        progress = self._begin_sweep(older_than, within)
+        yield from self._pass(progress)
+        return progress.report
+
+    def _begin_sweep(
+        self, older_than: timedelta, within: timedelta = FOR_EVER, on_minute: Callable[[SweepReport], None] | None = None
+    ) -> _Progress:
+        """Return the progress of a new pass over all due events. `on_minute` gets a report each minute while the pass goes on."""
+        now = self._clock()
+        latest = now - read_seconds("older_than", older_than)
+        finder = self._boxes.finder(format_nearest_moment(latest))  # no event has another date
+        progress = _Progress(
+            finder.next, now + read_seconds("within", within), on_minute=on_minute, minute_ends=now + _MINUTE
+        )
+        if on_minute is not None:
+            progress.count_remaining = finder.count_remaining
+        self._postponed = {name: postponement for name, postponement in self._postponed.items() if postponement.due > latest}
+        progress.postponed = {**self._postponed}
+        return progress
 
     def _read_doorbells(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
         """Return the entities that a doorbell names."""
@@ -229,18 +285,17 @@ class Passes:
             has_nothing_due = isinstance(box, Box) and (not box.events or box.is_postponed(now))
             return Search.CONTINUES if has_nothing_due else box
 
-        report = yield from self._pass(find, within)
-        report.complete = False  # other entities can have older events
-        return report
+        progress = _Progress(find, now + read_seconds("within", within))
+        yield from self._pass(progress)
+        progress.report.complete = False  # other entities can have older events
+        return progress.report
 
-    def _pass(self, find: Find, within: timedelta) -> Flow[SweepReport]:
+    def _pass(self, progress: _Progress) -> Flow[None]:
         """Make one pass over the found entities, in rounds of a call to the broker each, and report it."""
-        until = self._clock() + read_seconds("within", within)
         for times in (self._log_again_at, self._retry_at):
             for name in [name for name, time in times.items() if time <= self._clock()]:
                 del times[name]
-        progress = _Progress(find, until)
-        report, lanes = progress.report, progress.lanes
+        report, lanes, until = progress.report, progress.lanes, progress.until
         try:
             while (yield from self._take_entities(progress)):
                 if report.error is None:  # the last call succeeded, or this is the first call
@@ -254,12 +309,31 @@ class Passes:
                     if progress.is_last or not lane.has_next:
                         self._report_lane(report, lane)
                 lanes[:] = [lane for lane in lanes if lane.has_next and not progress.is_last]
+                yield from self._report_minute(progress)
         except Exception:
             yield from self._clear_after_error(lanes)
             raise
+        for postponement in progress.postponed.values():  # those that the pass hasn't found
+            report.pending += postponement.event_count
+            report.oldest = max(report.oldest, self._clock() - postponement.began)
         report.complete = report.complete and not progress.has_more
         report.error = report.error or progress.failure
-        return report
+
+    def _report_minute(self, progress: _Progress) -> Flow[None]:
+        """Report the last minute of a pass that goes on, and what remains."""
+        now = self._clock()
+        if progress.on_minute is None or progress.count_remaining is None or now < progress.minute_ends:
+            return
+        progress.minute_ends = now + _MINUTE
+        minute = progress.take_untold()
+        minute.complete, minute.continues = False, True
+        for lane in progress.lanes:
+            self._note_pending(minute, lane.box.events[lane.accepted_count :])
+            if lane.published_events:
+                minute.waited = max(minute.waited, now - seconds(lane.published_events[0].time))
+        with suppress(Exception):  # if the database fails, the search reports it
+            minute.pending += yield from progress.count_remaining()
+        progress.on_minute(minute)
 
     def _take_entities(self, progress: _Progress) -> Flow[bool]:
         """Take entities into the pass until a call to the broker is full, and return whether the pass has an entity.
@@ -282,6 +356,8 @@ class Passes:
                 case Box():
                     progress.has_read, progress.failure = True, None
                     name = self._boxes.canonical(item.entity)
+                    self._postponed.pop(name, None)
+                    progress.postponed.pop(name, None)
                     if name in self._retry_at:  # the database recently refused to change the entity
                         self._note_pending(report, item.events)
                     elif all(self._boxes.canonical(lane.box.entity) != name for lane in lanes):  # not found twice
@@ -293,7 +369,7 @@ class Passes:
                     if progress.failure is not None and not lanes and not report.entities:
                         raise progress.failure  # there is nothing else to report
                 case Search.CONTINUES:
-                    pass
+                    yield from self._report_minute(progress)  # a search of a large table can take long
         return bool(lanes)
 
     def _note_unreadable(self, progress: _Progress, broken: Broken) -> None:
@@ -354,8 +430,8 @@ class Passes:
                 lane.settle_error = error
                 lane.accepted_count = 0  # the accepted events are still in the outbox
                 self._retry_at[self._boxes.canonical(lane.box.entity)] = self._clock() + _QUIET_PERIOD
-                text = "Relay: the database refused to record the published or refused events of %r. Publishing them again in %g s: %r"
-                log(ERROR, text, dict(lane.box.entity), _QUIET_PERIOD, error)
+                text = "Relay: the database refused to record the published or refused events of %r. Publishing them again in %g s: %s"
+                log(ERROR, text, dict(lane.box.entity), _QUIET_PERIOD, describe_error(error, self._publish))
         if report.error is None and all(lane.settle_error is not None for lane in lanes):
             report.error = lanes[-1].settle_error
         if report.error is not None and self._clock() >= progress.silent_since + _MAX_SILENCE:
@@ -370,7 +446,9 @@ class Passes:
             wait = min(max(now - began, 1.0), _MAX_WAIT_AFTER_REFUSAL if lane.error is None else _MAX_WAIT_AFTER_FAILURE)
             # A writer's clock can be ahead, and only a due time after the event's postpones it.
             due = max(now, began) + wait * (0.5 + self._share() / 2)
-            yield from self._boxes.postpone(lane.box, moment(due))
+            if (yield from self._boxes.postpone(lane.box, moment(due))) is None:
+                name, count = self._boxes.canonical(lane.box.entity), len(lane.box.events) - lane.accepted_count
+                self._postponed[name] = Postponement(due, began, count)
 
     def _clear(self, lane: EntityLane) -> Flow[None]:
         """Clear the accepted events, unless the outbox shows that another relay was faster."""
@@ -489,6 +567,21 @@ class Passes:
             if isinstance(box, Broken):
                 rows.append(box)
         return rows
+
+
+def describe_error(error: BaseException, function: object) -> str:
+    """Return an error's type, its code if it's the error of a database or broker, and the line of the user's code.
+
+    Its text isn't logged, because it can quote an event or a password.
+    """
+    code: object = None
+    with suppress(Exception):  # other errors have no `response`, or one whose access raises
+        code = cast("Any", error).response["Error"]["Code"]
+    with suppress(Exception):  # pymongo's
+        code = code or cast("Any", error).details.get("codeName") or f"code {cast('Any', error).details['code']}"
+    line = find_user_line(error, function)
+    reason = f" ({printable(code)})" if isinstance(code, str) else ""
+    return f"{type(error).__name__}{reason}{'' if line is None else f' at {line}'}"
 
 
 def read_seconds(name: str, time: object) -> float:

@@ -10,23 +10,34 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
-from logging import ERROR, WARNING
+from logging import ERROR, INFO, WARNING
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
+from onewrite.batch.watch import Watch
 from onewrite.batch.workers import get_thread_runner, is_inner_cancellation
 from onewrite.core.clock import random_name, random_share, wall_clock
-from onewrite.core.flow import Flow, FlowStep, Wait, adrive, awaited, drive, execute, execute_async
+from onewrite.core.flow import Do, Flow, FlowStep, Wait, adrive, awaited, drive, execute, execute_async
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
 from onewrite.core.pending import Broken, Outgoing
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.outbox.passes import FOR_EVER, FlushReport, OutboxState, Passes, StoredOutboxes, SweepReport, Waiting
+from onewrite.outbox.passes import (
+    FOR_EVER,
+    FlushReport,
+    OutboxState,
+    Passes,
+    StoredOutboxes,
+    SweepReport,
+    Waiting,
+    describe_error,
+)
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None
@@ -42,6 +53,8 @@ _MAX_PAUSE = 60.0  # seconds between two passes while the broker or the database
 _MAX_DOUBLINGS = 6
 # Seconds before the end of an invocation: enough for the call in progress and the clears after it.
 _MARGIN = timedelta(seconds=2)
+_MAX_STEP = 30.0  # seconds until a call to the broker or the database counts as hanging
+_WATCH = 60.0  # seconds between two looks at the call in progress, so that each call that hangs is logged once a minute
 
 
 class EmittingStore(Protocol):
@@ -54,6 +67,43 @@ class EmittingStore(Protocol):
 class _RelayFlows(Passes):
     """The flows of both classes, which execute and wake them differently."""
 
+    def __init__(
+        self, store: EmittingStore, publish: Callable[[list[Outgoing]], Any], batch: int, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(find_outboxes(store, publish), publish, batch, clock)
+        self._watch = Watch(time.monotonic, publish, "relay")
+        self._has_run = False
+
+    @contextmanager
+    def _doing(self, step: FlowStep, thread: int | None) -> Generator[None, None, None]:
+        """Record the step for the watchdog."""
+        if isinstance(step, Wait):
+            yield
+            return
+        name = "publish" if isinstance(step, Do) and step.function is self._publish else "a request to the database"
+        self._watch.begin(id(step), f"{name} hasn't returned", _MAX_STEP, thread)
+        try:
+            yield
+        finally:
+            self._watch.end(id(step))
+
+    def _watched(self, flow: Flow[T]) -> Flow[T]:
+        """Run the flow. Log a step that hangs, each minute until it ends."""
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(_WATCH):
+                hang = self._watch.describe_hang()
+                if hang is not None:
+                    log(ERROR, "Relay: %s Its events stay pending.", hang)
+
+        with suppress(RuntimeError):  # the system can refuse a thread
+            threading.Thread(target=look, name="onewrite-relay-watch", daemon=True).start()
+        try:
+            return (yield from flow)
+        finally:
+            over.set()
+
     def _find_entity(self, filter: Where, key: Where, source: str | None) -> Mapping[str, Any]:
         """Return the entity with this key, filter, or source."""
         if source is None:
@@ -64,15 +114,21 @@ class _RelayFlows(Passes):
 
     def _repeat(self, older_than: timedelta, poll: float, on_pass: OnPass | None) -> Flow[None]:
         """Sweep until stopped, and report each pass."""
+        if self._is_stopped and self._has_run:
+            raise ConfigurationError("run(): the relay was stopped, and doesn't run again. Create a new relay.")
+        self._has_run = True
+        report_minute = partial(report_pass, on_pass=on_pass, publish=self._publish)
         failures = 0
         while not self._is_stopped:
             try:
-                report = yield from self._sweep(older_than)
+                progress = self._begin_sweep(older_than, on_minute=report_minute)
+                yield from self._pass(progress)
+                report = progress.take_untold()
             except OnewriteError:  # misuse, which no retry can cure
                 raise
             except Exception as error:
                 report = SweepReport(error=error, complete=False)
-            report_pass(report, on_pass)
+            report_pass(report, on_pass, publish=self._publish)
             failures = 0 if report.error is None else failures + 1
             yield Wait(compute_pause(failures, poll, random_share()))
 
@@ -88,7 +144,7 @@ class Relay(_RelayFlows):
     def __init__(
         self, store: EmittingStore, publish: Publish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
-        super().__init__(find_outboxes(store, publish), publish, batch, clock)
+        super().__init__(store, publish, batch, clock)
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler can put into it at any time
 
     def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
@@ -105,7 +161,7 @@ class Relay(_RelayFlows):
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
-        return self._run(self._sweep(older_than, within))
+        return self._run(self._watched(self._sweep(older_than, within)))
 
     def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
         """Replace a pending event by one of type onewrite.skipped, and return that. Return None if no pending event has this ID.
@@ -137,10 +193,14 @@ class Relay(_RelayFlows):
         return self._run(self._broken(most))
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
-        """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass."""
+        """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass.
+
+        While a pass takes longer than a minute, `on_pass` also gets a report of each minute, with `continues=True`. A stopped relay doesn't run
+        again.
+        """
         if not isinstance(cast("object", poll), int | float) or not poll >= 0:
             raise ConfigurationError(f"poll={poll!r}: expected a number of seconds, 0 or more.")
-        return self._run(self._repeat(older_than, poll, on_pass))
+        return self._run(self._watched(self._repeat(older_than, poll, on_pass)))
 
     def stop(self) -> None:
         """End `run` and `sweep` after the current call to the broker. A signal handler or a different thread can call it."""
@@ -148,7 +208,11 @@ class Relay(_RelayFlows):
         self._wake.put(None)
 
     def _run(self, steps: Generator[FlowStep, Any, T]) -> T:
-        return drive(steps, partial(execute, target=self._boxes.target, sleep=self._sleep))
+        return drive(steps, self._execute)
+
+    def _execute(self, step: FlowStep) -> Any:
+        with self._doing(step, threading.get_ident()):
+            return execute(step, self._boxes.target, self._sleep)
 
     def _sleep(self, seconds: float) -> None:
         if not self._is_stopped:  # a different wait might have taken the value of `stop`
@@ -162,7 +226,9 @@ class AsyncRelay(_RelayFlows):
     def __init__(
         self, store: EmittingStore, publish: AsyncPublish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
-        super().__init__(find_outboxes(store, publish), partial(_publish_and_await, publish), batch, clock)
+        if not callable(publish):
+            raise make_publish_error(publish)
+        super().__init__(store, partial(_publish_and_await, publish), batch, clock)
         self._wake = asyncio.Event()
 
     flush = awaited(Relay.flush)
@@ -190,7 +256,11 @@ class AsyncRelay(_RelayFlows):
         self._wake.set()
 
     async def _run(self, steps: Generator[FlowStep, Any, T]) -> T:
-        return await adrive(steps, partial(execute_async, target=self._boxes.target, sleep=self._sleep))
+        return await adrive(steps, self._execute)
+
+    async def _execute(self, step: FlowStep) -> Any:
+        with self._doing(step, None):
+            return await execute_async(step, self._boxes.target, self._sleep)
 
     async def _sleep(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -205,7 +275,7 @@ async def _publish_and_await(publish: AsyncPublish, events: list[Outgoing]) -> A
     except asyncio.CancelledError as error:
         if not is_inner_cancellation(error):
             raise
-        raise RuntimeError(f"publish raised {error!r}") from error
+        raise RuntimeError("publish raised CancelledError") from error
 
 
 # A relay, or an asynchronous function that creates one, if its client must be created in the event loop.
@@ -245,7 +315,8 @@ def stream_handler(relay: HandledRelay, *, on_pass: OnPass | None = None) -> Str
         except Exception as error:
             if "Records" not in event:  # a sweep, whose failure the invocation reports
                 raise
-            log(WARNING, "Relay: a pass over stream records failed. A sweep will publish their events: %r", error)
+            text = "Relay: a pass over stream records failed. A sweep will publish their events: %s"
+            log(WARNING, text, describe_error(error, handler))
         else:
             report_pass(report, on_pass)
         return {"batchItemFailures": []}
@@ -299,28 +370,37 @@ def find_outboxes(store: object, publish: object) -> StoredOutboxes:
             "publish)."
         )
     if not callable(publish):
-        raise ConfigurationError(
-            f"Relay(store, {publish!r}): expected a function of a list of events, for example to_sqs(client, queue_url)."
-        )
+        raise make_publish_error(publish)
     return cast("EmittingStore", store).outboxes
 
 
-def report_pass(report: SweepReport, on_pass: OnPass | None) -> None:
-    """Log a pass, and pass its report to the hook. A failing hook doesn't stop the relay."""
+def make_publish_error(publish: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"Relay(store, {publish!r}): expected a function of a list of events, for example to_sqs(client, queue_url)."
+    )
+
+
+def report_pass(report: SweepReport, on_pass: OnPass | None, publish: object = None) -> None:
+    """Log a pass, and pass its report to the hook. A failing hook doesn't stop the relay. `publish` is the function searched for in tracebacks."""
+    if report.continues:
+        text = "Relay: %d events published in the last minute. The pass continues: at least %d events are pending, the oldest for %.0f s"
+        log(INFO, text, report.published, report.pending, max(report.oldest, report.waited))
     for event in report.refused:
         text = "Relay: the broker refused event %s of %s. Its entity publishes no later event until the broker accepts it or you skip it"
         log(WARNING, text, event.id, event.source)
     if report.error is not None:
-        text = "Relay: a pass failed, and the next one retries: %r. Failed events: %d"
-        log(WARNING, text, report.error, len(report.failed))
+        text = "Relay: a pass failed, and the next one retries: %s. Failed events: %d"
+        log(WARNING, text, describe_error(report.error, publish), len(report.failed))
     else:
         for event, error in report.failed:
-            log(WARNING, "Relay: event %s of %s failed, and is retried later: %r", event.id, event.source, error)
+            text = "Relay: event %s of %s failed, and is retried later: %s"
+            log(WARNING, text, event.id, event.source, describe_error(error, publish))
     try:
         if on_pass is not None:
             on_pass(report)
     except Exception as error:
-        log(ERROR, "Relay: on_pass raised %r. The relay continues, but its metrics are incomplete", error)
+        text = "Relay: on_pass raised %s. The relay continues, but its metrics are incomplete"
+        log(ERROR, text, describe_error(error, on_pass))
 
 
 def compute_pause(failures: int, poll: float, share: float) -> float:

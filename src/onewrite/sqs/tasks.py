@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, suppress
 from math import inf
 
 from onewrite.batch.function import find_coroutine_line, find_thread_line
+from onewrite.batch.watch import BEAT, SILENCE, Watch, WorkerStuck
 from onewrite.sqs.waiting import Load
-from onewrite.sqs.watch import BEAT, SILENCE, Watch, WorkerStuck
 
 _LOOP = "loop"
 _SILENT = (

@@ -25,6 +25,7 @@ from onewrite.batch.function import find_thread_line
 from onewrite.batch.handler import Handler
 from onewrite.batch.order import RecordState
 from onewrite.batch.report import Result
+from onewrite.batch.watch import BEAT, SILENCE, Watch, WorkerStuck
 from onewrite.identity import record_id
 from onewrite.sqs.journal import SUMMARY, Journal, format_name
 from onewrite.sqs.queue import MAX_ATTEMPTS, SqsQueue
@@ -32,7 +33,6 @@ from onewrite.sqs.state import DELETED_WITHIN, MAX_REQUESTS, Hide, Limits, Recei
 from onewrite.sqs.stopping import StopRequest
 from onewrite.sqs.tasks import Tasks
 from onewrite.sqs.waiting import Load, SqsMessage
-from onewrite.sqs.watch import ADVICE, BEAT, SILENCE, Watch, WorkerStuck
 
 Conditions: TypeAlias = Callable[[threading.Lock], threading.Condition]
 """Returns a condition for a lock, for example `threading.Condition`."""
@@ -129,7 +129,7 @@ class WorkerThreads:
     ) -> None:
         self._queue, self._handler, self._limits, self._journal = queue, handler, limits, journal
         self._clock, self._stop = timing.clock, stop
-        self.watch = Watch(timing.clock, handler.each)
+        self.watch = Watch(timing.clock, handler.each, "worker")
         self._lock = threading.Lock()
         self._tasks: Tasks | None = None
         if handler.is_async:
@@ -256,7 +256,7 @@ class WorkerThreads:
         # A blocked event loop is the cause of the lost slots, so report it rather than them.
         return self.watch.describe_trouble() or (
             f"{len(lost_loads)} of {self._limits.slots} slots are lost to messages that haven't finished {self._limits.timeout:g} seconds "
-            f"after they began, for example {format_name(lost_load.members[0])} at {self._find_place(lost_load)}. {ADVICE}. "
+            f"after they began, for example {format_name(lost_load.members[0])} at {self._find_place(lost_load)}. {self.watch.advice} "
             "If the call is only slow, pass a longer timeout= to the worker."
         )
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from onewrite.batch.function import is_async
 from onewrite.batch.handler import Handler, HandlerFunction, check_hook, find_handler
 from onewrite.batch.report import backoff
+from onewrite.batch.watch import WorkerStuck
 from onewrite.core.forking import on_signals
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
@@ -28,7 +29,6 @@ from onewrite.sqs.queue import SqsQueue, make_default_client
 from onewrite.sqs.state import MAX_HIDDEN, Limits
 from onewrite.sqs.stopping import StopRequest
 from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
-from onewrite.sqs.watch import WorkerStuck
 
 IN_FLIGHT = 10
 MAX_WAIT = 20  # seconds: SQS's limit for a long poll

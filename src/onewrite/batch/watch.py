@@ -13,7 +13,6 @@ from onewrite.errors import OnewriteError
 BEAT = 10.0  # maximum seconds between two signs of life
 # Seconds until the health page and the log report a vital activity. Three missed beats can't be explained by a busy machine.
 SILENCE = 30.0
-ADVICE = "Restart the worker, and set a timeout on the call that hangs"
 
 
 class WorkerStuck(OnewriteError):
@@ -29,10 +28,14 @@ class _Activity(NamedTuple):
 
 
 class Watch:
-    """The activities of a worker's threads that can hang. `function` is the user's function, searched for in a thread's stack."""
+    """The activities of a worker's or a relay's threads that can hang.
 
-    def __init__(self, clock: Callable[[], float], function: Callable[..., object]) -> None:
+    `function` is the user's function, searched for in a thread's stack. `owner` is the word for the object to restart.
+    """
+
+    def __init__(self, clock: Callable[[], float], function: Callable[..., object], owner: str) -> None:
         self._clock, self._function = clock, function
+        self.advice = f"Restart the {owner}, and set a timeout on the call that hangs."
         self._activities: dict[Hashable, _Activity] = {}
 
     def begin(self, name: Hashable, text: str, longest: float, thread: int | None, *, is_vital: bool = False) -> None:
@@ -59,7 +62,7 @@ class Watch:
     def describe_hang(self, name: Hashable | None = None) -> str | None:
         """Describe an activity that has exceeded its maximum time, or return None. Pass a name to check one activity only."""
         hanging = self._describe(lambda activity, seconds: seconds >= activity.longest, name)
-        return None if hanging is None else f"{hanging} {ADVICE}."
+        return None if hanging is None else f"{hanging} {self.advice}"
 
     def _describe(self, is_long: Callable[[_Activity, float], bool], name: Hashable | None = None) -> str | None:
         """Describe the first activity that has taken too long, by its name and by `is_long(activity, seconds)`. A name of None fits all."""
@@ -68,5 +71,5 @@ class Watch:
         for activity_name, activity in self._activities.copy().items():
             if is_long(activity, now - activity.began) and name in (None, activity_name):
                 place = find_thread_line(activity.thread, self._function)
-                return f"{activity.text} for {now - activity.began:.0f} seconds, at {place}."
+                return f"{activity.text} for {now - activity.began:.0f} seconds{'' if place is None else f', at {place}'}."
         return None
