@@ -161,8 +161,9 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _make_plain_value(value: Any) -> Any:
     """Return the value of a typed one. The most common types don't go through boto3, which takes several times as long."""
-    if type(value) is dict and len(cast("dict[str, Any]", value)) == 1:
-        ((kind, inner),) = cast("dict[str, Any]", value).items()
+    typed: dict[str, Any] = value
+    if type(typed) is dict and len(typed) == 1:
+        ((kind, inner),) = typed.items()
         if kind == "S" and type(inner) is str:
             return inner
         if kind == "M" and type(inner) is dict:
