@@ -116,7 +116,7 @@ def test_accepted_findings_do_not_count(accepted: tuple[str, ...], code: int, ca
 
 def test_unknown_accept_code_returns_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--table", "orders", "--accept", "index"]) == 2
-    assert "argument --accept: invalid choice: 'index' (choose from 'ledger-retention', " in capsys.readouterr().err
+    assert "argument --accept: invalid choice: 'index' (choose from 'layout', " in capsys.readouterr().err
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:

@@ -168,10 +168,9 @@ def test_kafka_response_requires_provisioned_mode(provisioned: bool, reports: bo
 def test_sample_labels_name_ledgers_without_a_module() -> None:
     moved: dict[str, Any] = {"ow_old:l": "ow1 > ow_l"}
     marks = entity(ow_l="ow1 marks", **moved)
-    found = checked("order", Facts(queue=QUEUE, sample=sample(marks, bare(**moved))))
-    assert [finding.what.partition(" of ")[0] for finding in found.findings] == ["HighWaterMark or InSequence"]
-    without_ledger = Facts(queue=QUEUE, module=Module("shop.handlers", ()), sample=sample(marks))
-    assert state("order", without_ledger) == "error"
+    for facts in (Facts(sample=sample(marks, bare(**moved))), Facts(module=Module("shop", ()), sample=sample(marks))):
+        assert "Pass a MODULE" in checked("order", replace(facts, queue=QUEUE)).text  # a label is the same for both ledgers
+        assert state("order", replace(facts, queue=replace(QUEUE, fifo=True))) == "passed"
     only_moved = Facts(queue=QUEUE, sample=sample(bare(**moved)))
     assert state("order", only_moved) == "not checked"
     unknown = Facts(queue=QUEUE, sample=sample(entity(ow_l="ow2 14d")))
@@ -276,13 +275,17 @@ PENDING = TableIndex("pending", ("ow_shard", "ow_due"), frozenset(), ("N", "S"))
         ("pending", replace(PENDING, name="other"), "error"),
         ("pending", replace(PENDING, types=("S", "N")), "error"),
         ("pending", replace(PENDING, included=None), "error"),
-        (None, PENDING, "not checked"),
+        (None, PENDING, "warning"),
     ],
 )
 def test_outbox_index_must_exist_if_configured(index: str | None, found: TableIndex, expected: str) -> None:
     facts = Facts(table=replace(TABLE, indexes=(found,)), module=module(SeenIds(), outbox=Outbox("o", index=index)))
     assert state("outbox-index", facts) == expected
     assert state("outbox-index", replace(facts, module=None)) == "not checked"
+    without_module = replace(facts, module=None, sample=sample(entity(ow_o="ow1 outbox o")))
+    assert state("outbox-index", without_module) == (
+        "passed" if (found.types, found.included) == (("N", "S"), frozenset()) else "warning"
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,3 +304,48 @@ def test_outbox_collection_needs_an_index_on_due_time(keys: Any, boxes: bool, ex
     assert state("outbox-index", replace(facts, sample=sample(found))) == expected
     outbox = Outbox("o") if boxes else None
     assert state("outbox-index", replace(facts, module=module(SeenIds(), place=place, outbox=outbox))) == expected
+
+
+SHORT = timedelta(days=3)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "fields", "expected", "remedy"),
+    [
+        (SeenIds(SHORT), {"ow_l": "ow1 3d"}, "passed", ""),
+        (SeenIds(SHORT), {}, "error", "also=SeenIds(timedelta(days=14))"),
+        (SeenIds(SHORT, also=SeenIds()), {}, "passed", ""),
+        (InSequence(), {}, "error", "HighWaterMark(also=SeenIds(timedelta(days=14)))"),
+        (InSequence(), {"ow_l": "ow1 marks"}, "passed", ""),
+        (SeenIds(), {"ow_l": "ow1 > ow_billing:l"}, "error", "has moved from 'ow_l' to 'ow_billing:l'"),
+        (SeenIds(), {"ow_l": "ow2 14d"}, "error", "this version of onewrite only knows 'ow1'"),
+        (SeenIds(), {"ow_l": "hello"}, "error", "isn't a ledger's label"),
+        (SeenIds(name="billing"), {}, "warning", "also=SeenIds(timedelta(days=14))"),
+        (SeenIds(name="billing"), {"ow_billing:l": "ow1 14d"}, "passed", ""),
+        (SeenIds(name="billing", also=SeenIds()), {}, "passed", ""),
+        (SeenIds(), {"ow_o": "ow1 outbox other", "ow_events": []}, "error", "Use 'other'"),
+        (SeenIds(), {"ow_o": "ow1 outbox o", "ow_events": []}, "passed", ""),
+    ],
+)
+def test_layout_check_names_the_previous_ledger(ledger: Ledger, fields: dict[str, Any], expected: str, remedy: str) -> None:
+    facts = Facts(table=TABLE, module=module(ledger, outbox=Outbox("o")), sample=sample(entity(**fields), buried(9)))
+    assert state("layout", facts) == expected
+    assert all(remedy in finding.do for finding in checked("layout", facts).findings)
+    assert state("layout", replace(facts, module=module(ledger, "the table stock"))) == "not checked"
+
+
+@pytest.mark.parametrize(("ids", "expected"), [(10_000, "passed"), (10_400, "warning")])
+def test_large_ledger_is_found_with_its_entity(ids: int, expected: str) -> None:
+    facts = Facts(sample=sample(entity("hot", ow_r0={b"x" * (ids - 7)}), entity()))
+    assert state("ledger-size", facts) == expected
+    assert 'ow_l of {"id": "hot"}' in checked("ledger-size", facts).text
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "expected"),
+    [((HighWaterMark(),), "error"), ((InSequence(),), "error"), ((HighWaterMark(), SeenIds()), "passed"), ((), "passed")],
+)
+def test_sqs_message_id_has_no_source_for_marks(ledgers: tuple[Ledger, ...], expected: str) -> None:
+    stores = tuple([ModuleStore("the table orders", ledger) for ledger in ledgers])
+    assert state("identity", Facts(module=Module("shop", stores, bare_handlers=("ship",)))) == expected
+    assert state("identity", Facts(module=Module("shop", stores))) == "not checked"

@@ -19,7 +19,7 @@ from onewrite.aws_lambda import kafka_handler, sqs_handler
 from onewrite.core.flow import Do
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.errors import ConfigurationError
-from onewrite.identity import kafka_position, sqs_message_id
+from onewrite.identity import fifo_sequence, kafka_position, sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate.doctor.amazon import AMAZON, read_function, read_queues, read_table
 from onewrite.operate.doctor.facts import (
@@ -303,6 +303,14 @@ def test_module_stores_are_found_with_their_ledgers() -> None:
 def test_module_without_a_store_or_handler_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"shop has no guarded store or handler\. Name the store"):
         read_module("shop", module_of(a=7))
+
+
+def test_module_names_handlers_with_sqs_message_id() -> None:
+    def ship(_: object) -> None: ...
+
+    found = read_module("shop", module_of(a=sqs_handler(sqs_message_id())(ship), b=sqs_handler(fifo_sequence())(ship)))
+    assert found.bare_handlers == (read_module("shop:a", sqs_handler(sqs_message_id())(ship)).bare_handlers)
+    assert len(found.bare_handlers) == 1
 
 
 def test_module_shows_whether_kafka_handlers_respond() -> None:

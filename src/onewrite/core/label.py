@@ -167,9 +167,20 @@ def describe_mismatch(label: Label, text: object, *, has_also: bool = True) -> s
     if not is_label(text) or str(text).startswith(MOVED_LABEL):
         return describe_unread_label(attribute, text, has_also=has_also)
     layout = str(text).removeprefix(f"{FORMAT} ")
-    constructor = _write_constructor(layout, attribute)
-    if constructor is None:
+    remedy = describe_remedy(attribute, layout, has_also=has_also)
+    if remedy is None:
         return describe_unknown_layout(attribute, layout)
+    return (
+        f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, but the store uses {label.layout.removeprefix(f'{FORMAT} ')!r}. "
+        f"Nothing was written, because the store can't tell which messages the entity has already seen. {remedy}"
+    )
+
+
+def describe_remedy(attribute: str, layout: str, *, has_also: bool) -> str | None:
+    """Return what to do about an entity whose ledger has this layout, or None if this version doesn't know the layout."""
+    constructor = write_constructor(layout, attribute)
+    if constructor is None:
+        return None
     if has_also:
         remedy = f"pass the old one as also={constructor} until no entity with the old layout can receive a message"
     else:
@@ -178,11 +189,7 @@ def describe_mismatch(label: Label, text: object, *, has_also: bool = True) -> s
         remedy = (
             f"use {marks} until every source has a mark and no older message can be redelivered, and InSequence after that"
         )
-    return (
-        f"Ledger mismatch in {attribute!r}: this entity uses layout {layout!r}, but the store uses {label.layout.removeprefix(f'{FORMAT} ')!r}. "
-        f"Nothing was written, because the store can't tell which messages the entity has already seen. If you changed the ledger, {remedy}. "
-        "If two services write to this entity, give each ledger its own name=."
-    )
+    return f"If you changed the ledger, {remedy}. If two services write to this entity, give each ledger its own name=."
 
 
 def describe_unknown_layout(attribute: str, layout: str) -> str:
@@ -208,7 +215,7 @@ def describe_unread_label(attribute: str, text: object, *, has_also: bool = True
     )
 
 
-def _write_constructor(layout: str, attribute: str) -> str | None:
+def write_constructor(layout: str, attribute: str) -> str | None:
     """Return the code that creates a ledger of this layout, or None if this version doesn't know the layout."""
     ledger_name = read_ledger_name(attribute)
     name = f"name={ledger_name!r}" if ledger_name else ""

@@ -105,13 +105,17 @@ class DoctorReport:
                 yield from _wrap("  ", f"{fact.what}: {fact.reason}. {fact.error}")
                 yield from _wrap("    ", f"Checks that need it: {needing}")
             yield ""
-        yield from self._list_section("passed", "Passed")
-        yield from self._list_section("not checked", "Not checked")
+        yield from self._list_section("Passed", [result for result in self._checks if result.state == "passed"])
+        unmade = [result for result in self._checks if result.state == "not checked"]
+        yield from self._list_section("Not checked", [result for result in unmade if result.option is None])
+        options = dict.fromkeys([result.option for result in unmade if result.option is not None])
+        if options:
+            yield f"To make more checks, pass {', '.join(options)}."
+            yield ""
         count = sum([len(result.findings) for result in self._checks])
         yield f"{count} found, {format_count(self._count('passed'), 'check')} passed, {self._count('not checked')} not made."
 
-    def _list_section(self, state: str, heading: str) -> Iterator[str]:
-        results = [result for result in self._checks if result.state == state]
+    def _list_section(self, heading: str, results: Sequence[CheckResult]) -> Iterator[str]:
         if results:
             yield heading
             for result in results:

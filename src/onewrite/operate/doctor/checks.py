@@ -7,8 +7,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from onewrite.core.label import OUTBOX, TOMBSTONE, is_ours
+from onewrite.core.label import (
+    FORMAT,
+    OUTBOX,
+    TOMBSTONE,
+    check_outbox,
+    describe_mismatch,
+    describe_remedy,
+    is_ours,
+    make_outbox_label,
+    write_constructor,
+)
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
+from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION
 from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
@@ -30,11 +41,14 @@ from onewrite.operate.doctor.facts import (
     get_known,
     require,
 )
-from onewrite.operate.image import EntityImage
+from onewrite.operate.image import EntityImage, find_ledgers
 from onewrite.operate.labels import LabelledLedger, find_labels
 from onewrite.operate.report import format_count
 
 _ENOUGH_RECEIVES = 5
+_HOT_LEDGER = 10 * 1024  # bytes: each write of such an entity costs 10 write units for its ledger alone
+_LEDGER_PAGE = "https://github.com/onewrite/onewrite/blob/main/docs/ledgers.md"
+_ANY_MARKS = "HighWaterMark or InSequence"  # a label doesn't show which
 _NO_TOMBSTONE = "The module has no store with tombstones, and the sample has no tombstone."
 
 
@@ -90,7 +104,7 @@ def list_guards(facts: Facts) -> Iterator[Guard]:
             "No sampled entity has a ledger, so the ledger is unknown. Name a store, for example shop.stores:orders."
         )
     for label in dict.fromkeys(labels):
-        kind = "HighWaterMark or InSequence" if label.layout == "marks" else type(label.ledger).__name__
+        kind = _ANY_MARKS if label.layout == "marks" else type(label.ledger).__name__
         yield Guard(label.ledger, f"the sample's entities ({label.attribute})", kind, "the labels of the sample")
 
 
@@ -215,11 +229,19 @@ def check_outbox_index(facts: Facts) -> Findings:
             )
         return f"{facts.collection} has an index on {OUTBOX.due}."
     table = require(facts.table, _STORE_OPTIONS)
-    names = {box.index for box in boxes if box.index is not None}
-    if not names:
-        raise NotCheckedError("The module has no store whose Outbox names an index.")
+    if not boxes and not any(OUTBOX.label in entity.fields for entity in facts.entities):
+        raise NotCheckedError("The module has no store with an outbox, and the sample has no outbox.")
     described = {index.name: _describe(index) for index in table.indexes}
     needed = _describe(TableIndex("", (OUTBOX.shard, OUTBOX.due), frozenset(), ("N", "S")))
+    if any(box.index is None for box in boxes) or (not boxes and needed not in described.values()):
+        yield DoctorFinding(
+            "warning",
+            f"Outbox(...) of {table.name} names no index." if boxes else f"{table.name} has no index for its outboxes.",
+            "Each sweep of a relay reads the whole table, and you are billed for it.",
+            f"Create a global secondary index: {needed}. Then name it in every store and relay: Outbox(..., index=...).",
+            "the table, the module, the sample",
+        )
+    names = {box.index for box in boxes if box.index is not None}
     for name in sorted(names):
         if described.get(name) != needed:
             yield DoctorFinding(
@@ -230,7 +252,7 @@ def check_outbox_index(facts: Facts) -> Findings:
                 f"Create a global secondary index {name!r}: {needed}.",
                 "the table, the module",
             )
-    return f"{table.name} has {', '.join(sorted(names))}."
+    return f"{table.name} has {', '.join(sorted(names)) or 'an index for its outboxes'}."
 
 
 def _describe(index: TableIndex) -> str:
@@ -298,6 +320,11 @@ def check_order(facts: Facts) -> Findings:
                 "and a dead letter blocks all later messages of its source.",
                 "Use a FIFO queue or SeenIds(), or raise the maxReceiveCount enough for your gaps.",
                 f"the queue, {guard.rests_on}",
+            )
+        elif guard.kind == _ANY_MARKS:
+            raise NotCheckedError(
+                f"{queue.name} keeps no order. InSequence waits for earlier messages, but HighWaterMark would lose them, and the "
+                "labels of the sample are the same for both. Pass a MODULE."
             )
         elif isinstance(guard.ledger, HighWaterMark):
             yield DoctorFinding(
@@ -418,11 +445,9 @@ def check_erased_ledgers(facts: Facts) -> Findings:
         and _is_sibling(entity, guarded_entities)
     ]
     if bare:
-        names = ", ".join([printable(entity.name) for entity in bare[:_MAX_NAMES]])
-        names += f" and {len(bare) - _MAX_NAMES} more" if len(bare) > _MAX_NAMES else ""
         yield DoctorFinding(
             "notice",
-            f"{format_count(len(bare), 'entity has', 'entities have')} no ledger, while {format_count(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {names}.",
+            f"{format_count(len(bare), 'entity has', 'entities have')} no ledger, while {format_count(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {_name_some(bare)}.",
             "They might have had no message yet. Or another writer replaces whole entities, for example with put_item, "
             "replace_one, or a mapper's save(). That erases the ledger, so earlier messages take effect again if they "
             "are redelivered.",
@@ -451,7 +476,130 @@ def _is_sibling(entity: EntityImage, peers: Several[EntityImage]) -> bool:
     return own in fields_of_peers or (common > frozenset(entity.key) and own >= common)
 
 
+def check_layouts(facts: Facts) -> Findings:
+    """Check that the module's stores know the ledgers and outboxes of the sample: the check before a deploy."""
+    sample = require(facts.sample, _STORE_OPTIONS)
+    if facts.module is None:
+        raise NotCheckedError("It needs a MODULE.", option="a MODULE")
+    stores = _find_local_stores(facts)
+    if not stores:
+        raise NotCheckedError(f"{facts.module.name} has no store of this table or collection.")
+    entities = [entity for entity in sample.entities if TOMBSTONE not in entity.fields]
+    read_attributes = {attribute for store in stores for attribute in store.ledger.terms.attributes}
+    for store in stores:
+        kind = type(store.ledger).__name__
+        mismatches = dict[str, list[EntityImage]]()
+        for entity in entities:
+            if (error := _find_mismatch(entity, store)) is not None:
+                mismatches.setdefault(error, []).append(entity)
+        for error, unreadable in mismatches.items():
+            yield DoctorFinding(
+                "error",
+                f"{kind} of {store.place} raises LedgerMismatch for {len(unreadable)} of "
+                f"{format_count(len(entities), 'sampled entity', 'sampled entities')}: {_name_some(unreadable)}.",
+                "After a deploy, every message for such an entity fails, and goes to the dead-letter queue at last.",
+                error,
+                "the module, the sample",
+            )
+        unread = [
+            (label, entity)
+            for entity in entities
+            for label in _list_labels(entity)
+            if label.attribute not in read_attributes and label.moved_to is None
+        ]
+        if unread and not any(store.ledger.attribute in entity.fields for entity in entities):
+            label = unread[0][0]
+            yield DoctorFinding(
+                "warning",
+                f"{kind} of {store.place} uses {store.ledger.attribute}, which no sampled entity has. No store of the module reads "
+                f"the ledger {label.attribute}, which {format_count(len(unread), 'entity has', 'entities have')}: "
+                f"{_name_some([entity for _, entity in unread])}.",
+                "The store doesn't know the messages in that ledger. If one is redelivered, it takes effect again.",
+                f"If you renamed the ledger, pass the old one as also={write_constructor(label.layout, label.attribute)}. If another "
+                "service writes that ledger, nothing is wrong.",
+                "the module, the sample",
+            )
+    return f"The stores of {facts.module.name} know the ledgers of {format_count(len(entities), 'entity', 'entities')}."
+
+
+def _find_mismatch(entity: EntityImage, store: ModuleStore) -> str | None:
+    """Return the remedy if a write of the store would raise LedgerMismatch."""
+    for label in store.ledger.terms.labels:
+        text = entity.lookup(label.slot)
+        if text is not ABSENT and text not in label.accepts:
+            has_also, attribute = not isinstance(store.ledger, InSequence), label.slot.group
+            found = next((found for found in find_labels(entity.fields.items()) if found.attribute == attribute), None)
+            remedy = None if found is None else describe_remedy(attribute, found.layout, has_also=has_also)
+            if found is None or remedy is None:
+                return describe_mismatch(label, text, has_also=has_also)
+            own_layout = label.text.removeprefix(f"{FORMAT} ")
+            return f"{attribute} has the layout {found.layout!r} there, but the store's is {own_layout!r}. {remedy}"
+    try:
+        if store.outbox is not None:
+            check_outbox(make_outbox_label(store.outbox.name), entity.fields)
+    except LedgerMismatch as error:
+        return str(error)
+    return None
+
+
+def _name_some(entities: Several[EntityImage]) -> str:
+    names = [printable(entity.name) for entity in entities]
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
+
+
+def check_ledger_size(facts: Facts) -> Findings:
+    """Check that no entity of the sample has a large ledger, which every write of the entity pays for."""
+    sample = require(facts.sample, _STORE_OPTIONS)
+    ledgers = [
+        (ledger.size, ledger.attribute, entity)
+        for entity in sample.entities
+        for ledger in find_ledgers(entity, sample.now)
+        if ledger.size
+    ]
+    if not ledgers:
+        raise NotCheckedError("No sampled entity has a ledger.")
+    size, attribute, largest = max(ledgers, key=lambda ledger: ledger[0])
+    largest_text = f"The largest ledger in the sample has {size:,} bytes: {attribute} of {printable(largest.name)}."
+    if size > _HOT_LEDGER:
+        count = len([size for size, _, _ in ledgers if size > _HOT_LEDGER])
+        yield DoctorFinding(
+            "warning",
+            f"{largest_text} {format_count(count, 'ledger has', 'ledgers have')} more than {_HOT_LEDGER:,} bytes.",
+            "Every write of such an entity carries its ledger: on DynamoDB, one write unit per 1,024 bytes. At 400 KB, or 16 MB on "
+            "MongoDB, writes fail.",
+            "If its messages arrive in order, use HighWaterMark or InSequence. Otherwise shorten the retention to what the queue "
+            f"needs, drop readable=True, or keep the messages in a table of their own: see {_LEDGER_PAGE}.",
+            "the sample",
+        )
+    return largest_text
+
+
+def check_identities(facts: Facts) -> Findings:
+    """Check that the handlers name the source that the ledgers need."""
+    if facts.module is None:
+        raise NotCheckedError("It needs a MODULE.", option="a MODULE")
+    kinds = sorted({type(store.ledger).__name__ for store in facts.stores})
+    if not facts.module.bare_handlers:
+        raise NotCheckedError(f"No handler of {facts.module.name} uses sqs_message_id().")
+    needs_source = [isinstance(store.ledger, HighWaterMark | InSequence) for store in facts.stores]
+    if needs_source and all(needs_source):
+        yield DoctorFinding(
+            "error",
+            f"{', '.join(facts.module.bare_handlers)} of {facts.module.name} uses sqs_message_id(), but every store's ledger is "
+            f"{' or '.join(kinds)}.",
+            "These ledgers need each message's source and sequence, and sqs_message_id() has neither, so every write raises "
+            "InvalidMessage.",
+            "Use fifo_sequence() on a FIFO queue, or json_body(id=..., source=..., sequence=...). Or use SeenIds().",
+            "the module",
+        )
+    return f"The ledgers are {', '.join(kinds) or 'unknown'}."
+
+
 CHECKS = (
+    Check("layout", "The module's stores know the ledgers of the entities", check_layouts),
+    Check("identity", "The handlers name the source that the ledgers need", check_identities),
+    Check("ledger-size", "No entity has a large ledger", check_ledger_size),
     Check("ledger-retention", "The ledger remembers a message as long as SQS can deliver it", check_ledger_retention),
     Check("tombstone-retention", "Tombstones are kept as long as SQS can deliver a message", check_tombstone_retention),
     Check("tombstone-ttl", "The database removes tombstones", check_tombstone_ttl),
@@ -481,4 +629,6 @@ def _read_result(check: Check, facts: Facts) -> CheckResult:
             # The check's own sentence holds only if nothing was found.
             return CheckResult(check, "found", " ".join([finding.what for finding in findings]), tuple(findings))
         except NotCheckedError as error:  # keep the findings from before the missing fact
-            return CheckResult(check, "found" if findings else "not checked", str(error), tuple(findings), error.missing)
+            return CheckResult(
+                check, "found" if findings else "not checked", str(error), tuple(findings), error.missing, error.option
+            )

@@ -101,11 +101,13 @@ class Module:
     """The guarded stores of a module, or the named one.
 
     `kafka_answers` is whether a Kafka handler returns a response instead of raising, or None if there is no Kafka handler.
+    `bare_handlers` are the names of the handlers whose identity is `sqs_message_id()`.
     """
 
     name: str
     stores: tuple[ModuleStore, ...]
     kafka_answers: bool | None = None
+    bare_handlers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,27 +172,31 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check that was made, or that couldn't be. `text` is what it compared, what it found, or why it couldn't be made."""
+    """A check that was made, or that couldn't be. `text` is what it compared, what it found, or why it couldn't be made.
+
+    If a fact is the reason, `missing` is the fact that couldn't be read, or `option` the option that would request it.
+    """
 
     check: Check
     state: State
     text: str
     findings: tuple[DoctorFinding, ...] = ()
-    missing: Unread | None = None  # the unread fact, if that is the reason
+    missing: Unread | None = None
+    option: str | None = None
 
 
 class NotCheckedError(Exception):
     """The check needs a fact that is missing."""
 
-    def __init__(self, why: str, missing: Unread | None = None) -> None:
+    def __init__(self, why: str, missing: Unread | None = None, option: str | None = None) -> None:
         super().__init__(why)
-        self.missing = missing
+        self.missing, self.option = missing, option
 
 
 def require(fact: Fact[T], option: str) -> T:
     """Return a fact, or raise NotCheckedError. `option` is the option that requests it."""
     if fact is None:
-        raise NotCheckedError(f"It needs {option}.")
+        raise NotCheckedError(f"It needs {option}.", option=option)
     if isinstance(fact, Unread):
         raise NotCheckedError(f"It needs {fact.what}, but {fact.reason}.", fact)
     return fact

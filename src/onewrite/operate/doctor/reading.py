@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from onewrite.batch.handler import find_handler
 from onewrite.core.flow import Flow, FlowStep, drive, make_executor
 from onewrite.errors import ConfigurationError
+from onewrite.identity import sqs_message_id
 from onewrite.operate.doctor.facts import Module, ModuleStore, Unread
 from onewrite.operate.report import format_error, read_aws_error
 
@@ -98,7 +99,14 @@ def read_module(name: str, content: object) -> Module:
             "for example shop.stores:orders."
         )
     kafka_answers = [not handler.source.raises for handler in handlers if handler.source.name == "Kafka"]
-    return Module(name, tuple(map(_read_store, stores)), any(kafka_answers) if kafka_answers else None)
+    bare_handlers = [handler.name for handler in handlers if _is_bare(attrgetter("_identity")(handler))]
+    return Module(name, tuple(map(_read_store, stores)), any(kafka_answers) if kafka_answers else None, tuple(bare_handlers))
+
+
+def _is_bare(identity: object) -> bool:
+    """Whether an identity is `sqs_message_id()`, which names no source and no sequence."""
+    made_by = f"{getattr(identity, '__module__', '')}.{getattr(identity, '__qualname__', '')}"
+    return made_by.startswith(f"{sqs_message_id.__module__}.{sqs_message_id.__qualname__}.")
 
 
 def _is_store(value: object) -> bool:
