@@ -85,23 +85,13 @@ def _typed(item: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in sorted(item):
         ((kind, value),) = serialize(item[name]).items()
-        if kind == "BS":
-            value = sorted(bytes(member).hex() for member in value)
-        if kind == "B":
-            value = bytes(value).hex()
         found[name] = {kind: sorted(value) if kind == "SS" else value}
     return found
 
 
 def _plain(item: dict[str, Any]) -> dict[str, Any]:
     deserialize: Any = TypeDeserializer().deserialize
-    return {name: deserialize(_bytes_read(value)) for name, value in item.items()}
-
-
-def _bytes_read(value: dict[str, Any]) -> dict[str, Any]:
-    if "BS" in value:
-        return {"BS": [bytes.fromhex(member) for member in value["BS"]]}
-    return {"B": bytes.fromhex(value["B"])} if "B" in value else value
+    return {name: deserialize(value) for name, value in item.items()}
 
 
 def _stored(kind: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_write_has_landed_if_its_mark_is_reached(sequence: Any, stored: object, 
 
 def test_write_has_not_landed_if_its_step_is_open() -> None:
     entry, stored = written(SeenIds())
-    mine, other = (hash_message(message, "ow_l").hex() for message in (M10, at(11)))
+    mine, other = (hash_message(message, "ow_l") for message in (M10, at(11)))
     assert not landed(entry, stored, steps={mine: {}})
     assert landed(entry, stored, steps={other: {}})
 

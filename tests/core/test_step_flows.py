@@ -35,12 +35,12 @@ def item(*steps: Step, **more: Any) -> dict[str, Any]:
     held: dict[str, Any] = {"orderId": "o-1", "n": 1, **more}
     for each in steps:
         mark = hash_message(M, each.ledger)
-        held |= {"ow_steps": {mark}, f"ow_step_{mark.hex()}": each.as_fields()}
+        held |= {"ow_steps": {mark}, f"ow_step_{mark}": each.as_fields()}
     return held
 
 
 def document(*steps: Step, **more: Any) -> dict[str, Any]:
-    return {"_id": "o-1", "ow_steps": {hash_message(M, each.ledger).hex(): each.as_fields() for each in steps}, **more}
+    return {"_id": "o-1", "ow_steps": {hash_message(M, each.ledger): each.as_fields() for each in steps}, **more}
 
 
 LANDED, NOTHING = reply(1), reply()

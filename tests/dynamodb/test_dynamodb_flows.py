@@ -37,8 +37,8 @@ from tests.support.driven import Table, failure, play, refusal, too_large
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
-HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
-TOKEN = bytes.fromhex("206dda326f31")  # of the name "try"
+HASH = "PKFN90PGmAw"  # of the source "s" and the id "m5"
+TOKEN = "IG3aMm8x"  # of the name "try"
 KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
 CLOSE: dict[str, Any] = {
     **KEY,

@@ -68,8 +68,8 @@ def test_ids_are_shown_with_their_time(place: Place, capsys: pytest.CaptureFixtu
     slots = {place.place("ow_r", f"r{n}"): f"r{n}" for n in range(6)}
     span = find_span(make_window(timedelta(days=14), timedelta(hours=6)), NOW, slots[new["place"]])
     assert (new["since"], new["until"]) == (moment(span.since), moment(span.until))
-    assert len(new["ids"][0]["hash"]) == 20
-    assert inspect(place, capsys)["token_bytes"] == (10 if place.names_tokens else 0)
+    assert len(new["ids"][0]["hash"]) == 11
+    assert inspect(place, capsys)["token_bytes"] == (12 if place.names_tokens else 0)
 
 
 def test_expired_set_is_shown_as_unused(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,10 +260,8 @@ def test_inspect_names_foreign_values_in_a_ledger(place: Place, capsys: pytest.C
 
 
 def test_inspect_reports_damaged_steps_outboxes_and_tombstones(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    mark = "ab" * 10
-    steps: dict[str, Any] = (
-        {f"ow_step_{mark}": 1, "ow_steps": {b"\xab" * 10}} if place.names_tokens else {"ow_steps": {mark: 1}}
-    )
+    mark = "PKFN90PGmAw"
+    steps: dict[str, Any] = {f"ow_step_{mark}": 1, "ow_steps": {mark}} if place.names_tokens else {"ow_steps": {mark: 1}}
     place.put(ow_o="ow1 outbox shop/orders", ow_events=[1], ow_tombstone=1, **steps)
     found = inspect(place, capsys)
     assert "Repair the entity" in found["steps"][0]["damaged"]

@@ -33,7 +33,7 @@ from tests.support.driven import Collection, play, reply
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
-HASH = bytes.fromhex("e2925dfad35a3323aea4")  # of the source "s" and the id "m5"
+HASH = "PKFN90PGmAw"  # of the source "s" and the id "m5"
 QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN_ONLY: dict[str, Any] = {"_id": "o-1", "closed": {"$exists": False}}
 UPDATE: dict[str, Any] = {"$inc": {"n": 1}}

@@ -281,7 +281,7 @@ def test_command_ends_despite_a_users_thread(arguments: tuple[str, ...], code: i
 
 def test_later_format_is_reported_and_not_interpreted(capsys: pytest.CaptureFixture[str]) -> None:
     table = boto3.resource("dynamodb").Table("orders")
-    ledger: dict[str, Any] = {"ow_l": "ow2 14d fancy", "ow_r0": {b"x"}, "ow_t": b"y", "ow_@s": 7}
+    ledger: dict[str, Any] = {"ow_l": "ow2 14d fancy", "ow_r0": {"x"}, "ow_t": "y", "ow_@s": 7}
     outbox: dict[str, Any] = {"ow_o": "ow2 outbox o", "ow_events": [{}], "ow_due": "2026-01-01T00:00:00.000Z"}
     table.put_item(Item={"id": "e", "n": 1, **ledger, **outbox})
 

@@ -1,5 +1,6 @@
 """Reads entities by docs/format.md alone: whoever changes what is stored has to change that page, and then this."""
 
+import base64
 import hashlib
 import re
 import uuid
@@ -26,11 +27,12 @@ def join_texts(*texts: str) -> str:
     return "".join(f"{len(text)}:{text}" for text in texts)
 
 
-def blake(text: str, size: int = 10) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=size).digest()
+def blake(text: str) -> str:
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def mark(message: MessageName) -> bytes:
+def mark(message: MessageName) -> str:
     return blake(join_texts(message.source, *message.parts, message.id))
 
 
@@ -80,7 +82,7 @@ def remembers(entity: Mapping[str, Any], ledger: str, message: MessageName) -> b
         if not name.startswith(prefix):
             continue
         if match := re.fullmatch(r"(?:\d+[a-z]+?(t?)_)?r\d|all(t?)", name.removeprefix(prefix)):
-            if (readable(message) in marks) if match[1] or match[2] else (mark(message) in map(bytes, marks)):
+            if (readable(message) in marks) if match[1] or match[2] else (mark(message) in marks):
                 return True
         elif name == f"{prefix}@{source_name(message)}" and marks >= message.sequence:
             return True
@@ -111,14 +113,12 @@ def event_id(message: MessageName, of: str, name: str | None, place: int, ledger
 
 
 def steps(entity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The open steps by their marks in hexadecimal."""
+    """The open steps by their marks."""
     return {name.removeprefix("ow_step_"): step for name, step in flat(entity).items() if name.startswith("ow_step_")}
 
 
 def step_mark(message: MessageName, ledger: str = "") -> str:
-    return blake(
-        (f"in {join_texts(ledger)}" if ledger else "") + join_texts(message.source, *message.parts, message.id)
-    ).hex()
+    return blake((f"in {join_texts(ledger)}" if ledger else "") + join_texts(message.source, *message.parts, message.id))
 
 
 def tombstone(entity: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -124,7 +124,7 @@ def find_open_step(write: Write, image: Image) -> Step | None:
     """Return the message's open step under this ledger or one in its also=, or None."""
     if not image.steps:
         return None
-    hashes = [step_hash.hex() for step_hash in write.hash_steps(write.message)]
+    hashes = write.hash_steps(write.message)
     return next((read_step(image.steps[step_hash]) for step_hash in hashes if step_hash in image.steps), None)
 
 
@@ -141,7 +141,7 @@ def has_effect(write: Write, image: Image) -> bool:
         by = cast("Mapping[str, object]", tombstone).get("by") if isinstance(tombstone, Mapping) else None
         if by != write.burial.tombstone.by:
             return False
-    is_open = bool(image.steps) and any(step_hash.hex() in image.steps for step_hash in write.hash_steps(*write.messages))
+    is_open = bool(image.steps) and any(step_hash in image.steps for step_hash in write.hash_steps(*write.messages))
     return not is_open and write.entry.is_shown_by(image.ledger)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.core.label import OUTBOX, TOKEN, TOMBSTONE, Label, Slot
-from onewrite.core.ledgers.entry import Advance, Remember, SetMark
+from onewrite.core.ledgers.entry import Advance, Remember
 from onewrite.core.write import Begins, Burial, Finishes, NoStepAtAll, Withdraws, Write
 
 # --- conditions --------------------------------------------------------------------------------------------------------
@@ -26,18 +26,18 @@ class Absent(NamedTuple):
 class HasFence(NamedTuple):
     """The step with this hash is open, and has this fence."""
 
-    step_hash: bytes
+    step_hash: str
     fence: str
 
 
 class LacksSteps(NamedTuple):
     """None of these steps is open."""
 
-    step_hashes: Sequence[bytes]
+    step_hashes: Sequence[str]
 
 
 class OnlySteps(NamedTuple):
-    """Exactly these steps are open, by their hashes in hexadecimal digits, each as it was read."""
+    """Exactly these steps are open, by their hashes, each as it was read."""
 
     steps: tuple[tuple[str, Any], ...]
 
@@ -46,7 +46,7 @@ class Lacks(NamedTuple):
     """None of the sets contains any of the marks."""
 
     slots: Sequence[Slot]
-    marks: Sequence[SetMark]
+    marks: Sequence[str]
 
 
 class IsPast(NamedTuple):
@@ -94,7 +94,7 @@ class AddMarks(NamedTuple):
     """Add the marks to the set."""
 
     slot: Slot
-    marks: Sequence[SetMark]
+    marks: Sequence[str]
 
 
 class Remove(NamedTuple):
@@ -106,14 +106,14 @@ class Remove(NamedTuple):
 class OpenStep(NamedTuple):
     """Store the step."""
 
-    step_hash: bytes
+    step_hash: str
     fields: dict[str, Any]
 
 
 class EndSteps(NamedTuple):
     """Remove the steps. `are_all`: the entity has no other ones."""
 
-    step_hashes: Sequence[bytes]
+    step_hashes: Sequence[str]
     are_all: bool = False
 
 
@@ -151,7 +151,7 @@ def list_changes(write: Write) -> Iterator[Change]:
     elif isinstance(step, Finishes | Withdraws):
         yield EndSteps((write.step_hash,))
     elif isinstance(step, NoStepAtAll) and step.unsent:
-        yield EndSteps([bytes.fromhex(step_hash) for step_hash, _ in step.unsent], are_all=True)
+        yield EndSteps([step_hash for step_hash, _ in step.unsent], are_all=True)
     if not isinstance(step, Withdraws):
         for label in entry.terms.labels:
             yield Set(label.slot, label.text)

@@ -6,6 +6,7 @@ item that refused it, and MongoDB must be read: `Attempt.send` hides that differ
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
@@ -34,18 +35,18 @@ from onewrite.outcome import ENTITY_IS_BARE, OTHERS_INTERFERED, Applied, Outcome
 MAX_ATTEMPTS = 6  # each attempt after the second means that a different writer interfered
 
 # Two calls have the same token with a probability of 2^-48. A duplicate is then reported as Applied with retried=True, which is settled too.
-_TOKEN_BYTES = 6
+_TOKEN_BYTES = 6  # eight characters
 
 T = TypeVar("T")
 
 
-def make_token(call: str) -> bytes:
+def make_token(call: str) -> str:
     """Return the token of the call with this unique name.
 
     botocore sends a request again if its response is lost, and the mark of the first attempt then refuses the second. The entity stores
     the token of its last writer, which shows whose mark it is.
     """
-    return blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()
+    return urlsafe_b64encode(blake2b(call.encode(), digest_size=_TOKEN_BYTES).digest()).decode()
 
 
 def make_write(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.core.event import Emission
-from onewrite.core.ledgers.entry import Entry, Lookup
+from onewrite.core.ledgers.entry import Entry, Lookup, Remember
 from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
 from onewrite.core.step import Step
 from onewrite.core.tombstone import Tombstone
@@ -27,8 +27,8 @@ class NoStep(NamedTuple):
 class NoStepAtAll(NamedTuple):
     """Requires that no message has an open step. A delete would remove the step, and a fold rarely meets one.
 
-    `unsent`: the steps that the write removes, because they were released before their effects were sent: the hash of each in hexadecimal
-    digits, and its stored value.
+    `unsent`: the steps that the write removes, because they were released before their effects were sent: the hash of each,
+    and its stored value.
     """
 
     unsent: tuple[tuple[str, Any], ...] = ()
@@ -80,7 +80,7 @@ class Write(NamedTuple):
     entry: Entry  # the ledger's conditions and changes
     step: StepPart
     emission: Emission | None = None  # the events, in a store with an outbox
-    token: bytes | None = None  # of the call, on an engine that doesn't recognize retries
+    token: str | None = None  # of the call, on an engine that doesn't recognize retries
     burial: Burial | None = None  # of a delete
 
     @property
@@ -98,17 +98,22 @@ class Write(NamedTuple):
         return (type(part), part) == (type(self.step), self.step)
 
     @property
-    def step_hash(self) -> bytes:
+    def step_hash(self) -> str:
         """The hash that identifies the step that this write begins or ends."""
         step = self.step
         return hash_message(
             self.message, step.ledger if isinstance(step, Finishes | Withdraws) else self.entry.terms.attribute
         )
 
-    def hash_steps(self, *messages: Message) -> list[bytes]:
+    def hash_steps(self, *messages: Message) -> list[str]:
         """Return the hashes of the steps that these messages could have, under this ledger and the ledgers in its also=."""
         own = self.entry.own
-        if len(messages) == 1 and self.entry.terms.attributes == _UNNAMED_ONLY and type(own.mark) is bytes:
+        if (
+            len(messages) == 1
+            and self.entry.terms.attributes == _UNNAMED_ONLY
+            and type(own) is Remember
+            and own.sets.has_hashes
+        ):
             return [own.mark]  # the mark is the message's hash
         return [hash_message(message, ledger) for ledger in self.entry.terms.attributes for message in messages]
 

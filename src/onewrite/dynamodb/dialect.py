@@ -188,7 +188,7 @@ class Draft(Placeholders):
                 case OnlySteps(()):
                     self.conditions.append(f"attribute_not_exists({STEPS})")
                 case OnlySteps(steps):
-                    hashes = [bytes.fromhex(step_hash) for step_hash, _ in steps]
+                    hashes = [step_hash for step_hash, _ in steps]
                     self.conditions.append(f"{STEPS}={self.value(Members(hashes))}")
                     for step_hash, (_, stored_step) in zip(hashes, steps, strict=True):
                         self.conditions.append(f"{self.name(locate_step(step_hash))}={self.value(stored_step)}")

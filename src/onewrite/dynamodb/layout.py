@@ -31,9 +31,9 @@ def locate_slot(slot: Slot) -> str:
     return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group[:-1]}{slot.key}"
 
 
-def locate_step(step_hash: bytes) -> str:
+def locate_step(step_hash: str) -> str:
     """Return the name of the attribute that contains the open step with that hash."""
-    return f"{STEP}{step_hash.hex()}"
+    return f"{STEP}{step_hash}"
 
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
@@ -61,10 +61,10 @@ def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
     fields, is_gone = item or {}, item is not None and TOMBSTONE in item
     steps: dict[str, Any] = {}
     if STEPS in fields:
-        hashes = cast("frozenset[bytes]", normalize(fields[STEPS]))
-        if not isinstance(cast("object", hashes), frozenset) or not {*map(type, hashes)} <= {bytes}:
+        hashes = cast("frozenset[str]", normalize(fields[STEPS]))
+        if not isinstance(cast("object", hashes), frozenset) or not {*map(type, hashes)} <= {str}:
             raise make_step_error()
-        steps = {step_hash.hex(): fields.get(locate_step(step_hash)) for step_hash in hashes}
+        steps = {step_hash: fields.get(locate_step(step_hash)) for step_hash in hashes}
     is_shown = item is not None and not is_gone and not isinstance(item, Unreadable)
     entity = without_ledger(terms, fields) if is_shown else None
     return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, is_null_absent=False)
@@ -74,10 +74,7 @@ def normalize(value: object) -> object:
     """Return a stored value in the form that ledgers compare: a frozenset for a set, an int for a whole number."""
     match value:
         case AbstractSet():
-            members = cast("AbstractSet[object]", value)
-            return frozenset(
-                [bytes(cast("Any", member)) if isinstance(member, Binary) else normalize(member) for member in members]
-            )
+            return frozenset(map(normalize, cast("AbstractSet[object]", value)))
         case Decimal() if value == int(value):
             return int(value)
         case _:

@@ -61,7 +61,6 @@ class Members(AbstractSet[Any]):
         return "{" + ", ".join(map(repr, self.members)) + "}"
 
 
-_SETS: dict[type, str] = {str: "SS", bytes: "BS"}
 # Nearly all values have these types, and are sent unchanged.
 _PLAIN = frozenset({str, int, bytes, bool, Decimal, Members})
 
@@ -99,10 +98,8 @@ def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
             typed[name] = {"S": value}
         elif kind is int and MIN_NUMBER <= value <= MAX_NUMBER:
             typed[name] = {"N": str(value)}
-        elif kind is bytes:
-            typed[name] = {"B": value}
-        elif kind is Members and len(value.members) == 1 and type(value.members[0]) in _SETS:
-            typed[name] = {_SETS[type(value.members[0])]: [*value.members]}
+        elif kind is Members and len(value.members) == 1 and type(value.members[0]) is str:
+            typed[name] = {"SS": [*value.members]}
         else:
             typed[name] = _make_typed_value(name, value)
     return typed
@@ -111,11 +108,8 @@ def typed_values(values: Mapping[str, Any]) -> dict[str, Any]:
 def _make_typed_value(name: str, value: Any) -> dict[str, Any]:
     """Return a caller's value in typed form. Raise if it's typed already."""
     kind = cast("type[object]", type(value))
-    if kind is Members:
-        kinds = {*map(type, value.members)}
-        set_type = _SETS.get(kinds.pop()) if len(kinds) == 1 else None
-        if set_type is not None:
-            return {set_type: [*value.members]}
+    if kind is Members and {*map(type, value.members)} == {str}:
+        return {"SS": [*value.members]}
     if is_typed(value):
         raise InvalidUpdate(
             f"{name} is {value!r}, a typed value. A guarded client takes plain values, like a Table, and would store this as a map. "

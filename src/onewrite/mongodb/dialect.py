@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from bson.regex import Regex
 
 from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, Label
-from onewrite.core.ledgers.entry import Advance, Entry, SetMark
+from onewrite.core.ledgers.entry import Advance, Entry
 from onewrite.core.parts import (
     Absent,
     AddMarks,
@@ -243,9 +243,9 @@ class Draft:
         return {"$set": changes | dict.fromkeys(self.removes, "$$REMOVE")}
 
 
-def locate_step(step_hash: bytes) -> str:
+def locate_step(step_hash: str) -> str:
     """Return the path of the open step with that hash."""
-    return f"{STEPS}.{step_hash.hex()}"
+    return f"{STEPS}.{step_hash}"
 
 
 @lru_cache(maxsize=64)
@@ -255,9 +255,9 @@ def _match_label(accepted_texts: tuple[str, ...]) -> Document:
     return {"$in": [None, *texts]}
 
 
-def _list_lacked_marks(condition: Document) -> list[SetMark]:
+def _list_lacked_marks(condition: Document) -> list[str]:
     """Return the marks that a condition on a set already excludes."""
-    return cast("list[SetMark]", condition["$nin"] if "$nin" in condition else [condition["$ne"]])
+    return cast("list[str]", condition["$nin"] if "$nin" in condition else [condition["$ne"]])
 
 
 def _match_text(text: str) -> Regex[str]:

@@ -398,7 +398,7 @@ class CollectionAttempt(NamedTuple):
         flows, write, request = self.flows, self.write, self.request
         entry, returns_document = write.entry, self.writer == "find_one_and_update"
         # A quick check first: only these can need the indexes. The begin of a step has already checked them.
-        if (flows.fields or type(entry.own.mark) is str or len(entry.checked) > 1) and not isinstance(write.step, Finishes):
+        if (flows.fields or entry.own.has_text or len(entry.checked) > 1) and not isinstance(write.step, Finishes):
             yield from flows.check_collection(entry)
         if returns_document and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
             unknown = ", ".join(sorted(request.native.keys() - _ACCEPTED_ARGUMENTS))

@@ -16,8 +16,8 @@ from onewrite.mongodb.layout import Document
 
 
 def has_text_marks(entry: Entry) -> bool:
-    """Whether the ledger contains strings, which a collation can treat as equal although they differ."""
-    return any(type(change.mark) is str for change in entry.checked)
+    """Whether the ledger contains the caller's strings, which a collation can treat as equal although they differ."""
+    return any(change.has_text for change in entry.checked)
 
 
 def find_id_index(indexes: Document) -> Document | None:

@@ -84,7 +84,7 @@ def normalize(value: object) -> object:
         case list():
             members = cast("list[object]", value)
             return frozenset(
-                [normalize(member) if isinstance(member, str | bytes | int | float) else _NO_MARK for member in members]
+                [normalize(member) if isinstance(member, str | int | float) else _NO_MARK for member in members]
             )
         case float() if value.is_integer():  # mongosh writes numbers as doubles
             return int(value)

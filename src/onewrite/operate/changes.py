@@ -35,7 +35,7 @@ from onewrite.operate.image import (
 from onewrite.operate.options import read_sequence
 from onewrite.operate.report import NothingToDo, format_count
 
-Drop = tuple[Slot, tuple[str | bytes, ...]]
+Drop = tuple[Slot, tuple[str, ...]]
 
 _MAX_HINTS = 10
 
@@ -85,13 +85,7 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     if answer.outcome != "Applied":
         raise CannotRepair(f"Forgetting it wouldn't help: a delivery would still be {answer.outcome}, because {answer.why}.")
     others = [other for other in predict_outcomes(after, replace(inquiry, attribute=None)) if other.is_known]
-    changes = tuple(
-        [
-            f"{image.layout.place_of(slot)} loses {member.hex() if isinstance(member, bytes) else repr(member)}"
-            for slot, members in drops
-            for member in members
-        ]
-    )
+    changes = tuple([f"{image.layout.place_of(slot)} loses {member!r}" for slot, members in drops for member in members])
     return Repair(edit, changes, tuple(_describe_forgetting(image, inquiry.message, drops, others)))
 
 

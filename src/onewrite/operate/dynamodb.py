@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, cast
 
-from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.core.flow import Call, Flow
@@ -161,7 +160,7 @@ def _read_steps(fields: Mapping[str, Any]) -> dict[str, object]:
     marks: object = fields.get(STEPS, frozenset[object]())
     if not isinstance(marks, AbstractSet):
         return {"": marks}
-    names = [read_bytes(mark).hex() if isinstance(mark, Binary) else "" for mark in cast("AbstractSet[object]", marks)]
+    names = [mark if isinstance(mark, str) else "" for mark in cast("AbstractSet[object]", marks)]
     return {name: fields.get(f"{STEP}{name}") for name in sorted(names)}
 
 
@@ -217,8 +216,7 @@ def _make_expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
     removes = [words.name(name) for name in (*edit.removes, *map(locate_slot, edit.unsets))]
     deletes: list[str] = []
     for slot, members in edit.drops:
-        kind = "SS" if isinstance(members[0], str) else "BS"
-        deletes.append(f"{words.name(locate_slot(slot))} {words.value({kind: [*members]})}")
+        deletes.append(f"{words.name(locate_slot(slot))} {words.value({'SS': [*members]})}")
     sets = [f"{words.name(locate_slot(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
     clauses = {"SET": sets, "REMOVE": removes, "DELETE": deletes}
     condition = " AND ".join(conditions)

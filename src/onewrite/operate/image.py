@@ -77,7 +77,7 @@ class EntityImage:
     fields: Mapping[str, object]
     slots: Mapping[Slot, object]
     lookup: Lookup
-    steps: Mapping[str, object]  # open steps, by their marks in hexadecimal
+    steps: Mapping[str, object]  # open steps, by their marks
     sizes: Mapping[str, int]
     slot_sizes: Mapping[Slot, int]
     size: int
@@ -108,7 +108,7 @@ class Edit:
     as_read: tuple[str, ...]
     removes: tuple[str, ...] = ()
     unsets: tuple[Slot, ...] = ()
-    drops: tuple[tuple[Slot, tuple[str | bytes, ...]], ...] = ()
+    drops: tuple[tuple[Slot, tuple[str, ...]], ...] = ()
     sets: tuple[tuple[Slot, int | str], ...] = ()
 
 
@@ -157,7 +157,7 @@ class IdSet(NamedTuple):
     slot: Slot
     place: str
     ledger: SeenIds | MessageIds
-    ids: tuple[str | bytes, ...]
+    ids: tuple[str, ...]
     span: Span | None
     size: int
 
@@ -308,12 +308,12 @@ def _read_ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) 
 
 
 def _read_id_set(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIds, span: Span | None = None) -> IdSet | Foreign:
-    content, kind = image.slots[slot], str if isinstance(ledger, MessageIds) or ledger.readable else bytes
+    content = image.slots[slot]
     if not isinstance(content, frozenset) or not all(
-        isinstance(member, kind) for member in cast("frozenset[object]", content)
+        isinstance(member, str) for member in cast("frozenset[object]", content)
     ):
         return _make_foreign(image, slot)
-    ids = tuple(sorted(cast("frozenset[str]", content)))  # or bytes: all of one type
+    ids = tuple(sorted(cast("frozenset[str]", content)))
     return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, size=image.slot_sizes[slot])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from onewrite.core.event import moment
 from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, make_label_name
-from onewrite.core.ledgers import MessageIds
+from onewrite.core.ledgers import MessageIds, SeenIds
 from onewrite.core.pending import read_box
 from onewrite.core.step import Step
 from onewrite.core.tombstone import read_tombstone
@@ -122,14 +122,14 @@ def _export_id_set(id_set: IdSet) -> dict[str, Any]:
         "until": None if span is None else moment(span.until),
         "live": span is None or span.live,
         "bytes": id_set.size,
-        "ids": [_export_id(mark) for mark in id_set.ids],
+        "ids": [_export_id(id_set, mark) for mark in id_set.ids],
     }
 
 
-def _export_id(mark: str | bytes) -> dict[str, Any]:
+def _export_id(id_set: IdSet, mark: str) -> dict[str, Any]:
     """Return a mark as JSON: its hash, or a readable mark's id, source, and parts."""
-    if isinstance(mark, bytes):
-        return {"hash": mark.hex()}
+    if isinstance(id_set.ledger, SeenIds) and not id_set.ledger.readable:
+        return {"hash": mark}
     named_id = read_id(mark)
     return {"id": named_id.id, **_export_source(named_id.source, named_id.parts)}
 

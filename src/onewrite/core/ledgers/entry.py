@@ -11,7 +11,6 @@ from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.message import Message, is_sortable
 from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 
-SetMark: TypeAlias = str | bytes
 Rule: TypeAlias = Literal["below", "first", "next"]
 LedgerRefusal: TypeAlias = Duplicate | Gone | Stale | Deferred
 Lookup: TypeAlias = Callable[[Slot], object]
@@ -32,12 +31,15 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sets:
-    """The sets of marks at one moment: the set that gains a mark, the sets to search, and the sets to remove."""
+    """The sets of marks at one moment: the set that gains a mark, the sets to search, and the sets to remove.
+
+    `has_hashes`: the marks are hashes of the messages, not readable IDs.
+    """
 
     present: Slot
     live: tuple[Slot, ...]
     dead: tuple[Slot, ...]
-    kind: type[SetMark]
+    has_hashes: bool = False
 
 
 @final
@@ -45,8 +47,8 @@ class Remember(NamedTuple):
     """Add `mark` to the set `sets.present` if no live set holds it or one of `aliases`."""
 
     sets: Sets
-    mark: SetMark
-    aliases: tuple[SetMark, ...] = ()
+    mark: str
+    aliases: tuple[str, ...] = ()
 
     @property
     def requires_predecessor(self) -> bool:
@@ -61,6 +63,15 @@ class Remember(NamedTuple):
         return False
 
     @property
+    def has_text(self) -> bool:
+        """Whether the mark is a text of the caller's, which a collation can take for another one.
+
+        Two hashes are 11 random characters. Even if a collation ignores the case of letters and all punctuation, a new hash is one of
+        3,000 others by chance less than once in 10^12.
+        """
+        return not self.sets.has_hashes
+
+    @property
     def dead(self) -> tuple[Slot, ...]:
         return self.sets.dead
 
@@ -68,7 +79,7 @@ class Remember(NamedTuple):
         """Return a `Duplicate` if a live set holds the message, otherwise None."""
         is_held = False
         for slot in self.sets.live:  # also after a match, because `_read_marks` raises for a value that isn't a set of marks
-            marks = _read_marks(lookup(slot), self.sets.kind)
+            marks = _read_marks(lookup(slot))
             is_held = is_held or self.mark in marks or not marks.isdisjoint(self.aliases)
         return Duplicate(message, entity) if is_held else None
 
@@ -96,6 +107,11 @@ class Advance(NamedTuple):
     def requires_predecessor(self) -> bool:
         """Whether each message waits for its predecessor."""
         return self.rule != "below"
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the mark is a text, which a collation can take for another one."""
+        return type(self.mark) is str
 
     @property
     def dead(self) -> tuple[Slot, ...]:
@@ -259,16 +275,16 @@ def _make_cover_key(change: Change) -> object:
 _PRECEDENCE = (Duplicate, Gone, Stale, Deferred)  # of two refusals, the first in this order is returned
 
 
-def _read_marks(stored_set: object, kind: type[SetMark]) -> frozenset[SetMark]:
+def _read_marks(stored_set: object) -> frozenset[str]:
     """Return the marks in a stored set, which can be absent. Raise `LedgerMismatch` for other contents."""
     if stored_set is ABSENT:
         return frozenset()
     if isinstance(stored_set, frozenset):
-        marks = cast("frozenset[SetMark]", stored_set)
+        marks = cast("frozenset[str]", stored_set)
         # Comparing exact types is many times faster, and nearly always enough. A driver can return a subclass, too.
-        if {*map(type, marks)} <= {kind} or all(isinstance(mark, kind) for mark in marks):
+        if {*map(type, marks)} <= {str} or all(isinstance(mark, str) for mark in cast("frozenset[object]", stored_set)):
             return marks
     raise LedgerMismatch(
-        f"The ledger's set of {kind.__name__} is a {type(cast('object', stored_set)).__name__} with other contents: another writer uses its "
+        f"The ledger's set of strings is a {type(cast('object', stored_set)).__name__} with other contents: another writer uses its "
         "name. Repair the entity, and make the other writer use another name."
     )
