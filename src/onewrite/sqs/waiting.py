@@ -23,12 +23,14 @@ The worker keeps a message that arrived too early, or whose step another worker 
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import islice, takewhile
 from math import inf
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.batch.report import Failure
 from onewrite.message import Message
@@ -38,6 +40,7 @@ SqsMessage: TypeAlias = Mapping[str, Any]
 MAX_BATCH = 10  # messages that SQS accepts or returns in one request
 PATIENCE = 300.0  # seconds: enough for the missing message to fail a few times, each time with its visibility timeout
 _MAX_SOURCES = 10_000  # sources whose last progress is remembered
+_MAX_HEAP = 64  # entries of messages that have left, in addition to twice the number of deferred messages
 
 Sequence: TypeAlias = int | str | None
 
@@ -188,18 +191,61 @@ class WaitingLines:
                 group.pop()
 
 
+class _SourceMessages:
+    """The deferred messages of one source. Those with a sequence are sorted by its type and value, and then by arrival."""
+
+    def __init__(self) -> None:
+        self.unnumbered: dict[QueueMessage, None] = {}  # an ordered set
+        self._numbered: list[tuple[str, Any, int, QueueMessage]] = []
+
+    def add(self, message: QueueMessage, arrival: int) -> None:
+        if message.sequence is None:
+            self.unnumbered[message] = None
+        else:
+            insort(self._numbered, (type(message.sequence).__name__, message.sequence, arrival, message))
+
+    def remove(self, message: QueueMessage, arrival: int) -> bool:
+        """Remove a message, and return whether it was the last one."""
+        if message.sequence is None:
+            del self.unnumbered[message]
+        else:
+            del self._numbered[bisect_left(self._numbered, (type(message.sequence).__name__, message.sequence, arrival))]
+        return not (self.unnumbered or self._numbered)
+
+    def find_next(self, settled: Sequence) -> QueueMessage | None:
+        """Return the first message that can follow the settled sequence. If that is None, it can precede every numbered message.
+
+        A number and a string don't compare.
+        """
+        kind = type(settled).__name__
+        place = 0 if settled is None else bisect_right(self._numbered, (kind, settled, inf))
+        if place == len(self._numbered):
+            return None
+        entry = self._numbered[place]
+        return entry[3] if settled is None or entry[0] == kind else None
+
+
+class _Deferral(NamedTuple):
+    due: float
+    arrival: int  # counts all deferrals
+
+
 class Deferrals:
     """The deferred messages. `backoff(tries)` returns the seconds until the next attempt, unless an early attempt happens first."""
 
     def __init__(self, backoff: Callable[[int], float]) -> None:
         self._backoff = backoff
-        self._due: dict[QueueMessage, float] = {}
+        self._deferrals: dict[QueueMessage, _Deferral] = {}
+        # Sorted as a heap. A message that has left remains here until its entry is due or `_heap` has become too long.
+        self._heap: list[tuple[float, int, QueueMessage]] = []
+        self._by_source: dict[str, _SourceMessages] = {}
+        self._arrivals = 0
         self._progress: dict[str, int] = {}  # the value of `progresses` at the last settled message of each source
         self.progresses = 0  # settled messages of all sources so far
         self.held_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._due)
+        return len(self._deferrals)
 
     def note_try(self, message: QueueMessage, source: str | None, expected: object, now: float) -> bool:
         """Record the end of an attempt. Return whether to retry at once, because a message of its source was settled meanwhile."""
@@ -229,7 +275,14 @@ class Deferrals:
         self._keep(message, until)
 
     def _keep(self, message: QueueMessage, due: float) -> None:
-        self._due[message] = due
+        self._arrivals += 1
+        self._deferrals[message] = _Deferral(due, self._arrivals)
+        heappush(self._heap, (due, self._arrivals, message))
+        if len(self._heap) > _MAX_HEAP + 2 * len(self._deferrals):
+            self._heap = [(due, arrival, kept) for kept, (due, arrival) in self._deferrals.items()]
+            heapify(self._heap)
+        if message.source is not None:
+            self._by_source.setdefault(message.source, _SourceMessages()).add(message, self._arrivals)
         self.held_bytes += message.held_bytes
 
     def note_progress(self, source: str, sequence: Sequence) -> list[QueueMessage]:
@@ -238,36 +291,38 @@ class Deferrals:
         if len(self._progress) >= _MAX_SOURCES:
             self._progress.clear()  # a message whose attempt is in progress is then retried after its pause, instead of at once
         self._progress[source] = self.progresses
-        related = [message for message in self._due if message.source == source]
-        candidates = [message for message in related if message.sequence is None]
-        following = [message for message in related if _is_later(message.sequence, sequence)]
-        if following:  # after a settled message without a sequence, numbers and strings can be mixed, so sort by type first
-            candidates.append(
-                min(following, key=lambda message: (type(message.sequence).__name__, cast("Any", message.sequence)))
-            )
+        related = self._by_source.get(source)
+        if related is None:
+            return []
+        following = related.find_next(sequence)
+        candidates = [*related.unnumbered, *([] if following is None else [following])]
         return self._take([*filter(self._grant_early_try, candidates)])
 
     def take_due(self, now: float) -> list[QueueMessage]:
         """Remove and return the messages whose next attempt is due."""
-        return self._take(sorted((message for message, due in self._due.items() if due <= now), key=self._due.__getitem__))
+        due_messages: list[QueueMessage] = []
+        while self.find_next_due() <= now:
+            due_messages += self._take([self._heap[0][2]])
+        return due_messages
 
     def find_next_due(self) -> float:
-        return min(self._due.values(), default=inf)
+        """Return the earliest due time, after dropping the entries before it whose messages have left."""
+        while self._heap:
+            due, arrival, message = self._heap[0]
+            if self._deferrals.get(message) == (due, arrival):
+                return due
+            heappop(self._heap)
+        return inf
 
     def _take(self, messages: list[QueueMessage]) -> list[QueueMessage]:
         """Remove the messages, and return them."""
         for message in messages:
-            del self._due[message]
+            deferral = self._deferrals.pop(message)
+            if message.source is not None and self._by_source[message.source].remove(message, deferral.arrival):
+                del self._by_source[message.source]
             self.held_bytes -= message.held_bytes
         return messages
 
     def clear(self) -> None:
         """Drop all messages."""
-        self._take([*self._due])
-
-
-def _is_later(sequence: Sequence, settled: Sequence) -> bool:
-    """Whether a message with this sequence can follow the settled message. If that has none, it can precede every numbered message."""
-    if sequence is None or settled is None:
-        return sequence is not None
-    return type(sequence) is type(settled) and cast("Any", sequence) > settled  # a number and a string don't compare
+        self._take([*self._deferrals])
