@@ -82,7 +82,7 @@ DYNAMODB = {
 }
 MONGODB = {
     **COMMON,
-    "remembers_the_last_two_ids": Mistake({"c1": 1120}, messages=(*TWO, deposit(3))),
+    "remembers_the_last_two_ids": Mistake({"c1": 2110}, messages=(*TWO, deposit(3))),
     "side_effect_before_the_write": Mistake(RECEIPTS, stores=("customers", "outbox"), observe=and_outbox),
 }
 SAME_AMOUNT = (deposit(1), Message("m2", source="bank", sequence=2, body={"amount": 10}))

@@ -15,7 +15,7 @@ from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_
 from onewrite.identity import json_body
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
-from onewrite.testing.explorer.deliverables import make_deliverables
+from onewrite.testing.explorer.deliverables import list_names, make_deliverables
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, encode
 from onewrite.testing.standins.stores import mongomock_collection
@@ -399,3 +399,13 @@ def test_exception_of_a_decorated_handler_is_shown_with_its_line() -> None:
 def test_response_that_lists_successes_as_failures_is_shown() -> None:
     with pytest.raises(ConfigurationError, match=r"Its last result was \{'batchItemFailures': .*'id-a'"):
         explored(lambda _: lambda event: named(event["Records"][0]["messageId"]), [sqs("a")])
+
+
+def test_within_source_is_refused_if_no_record_has_an_order() -> None:
+    with pytest.raises(ConfigurationError, match="comes from a source that keeps no order, such as a standard queue"):
+        explored(lambda _: lambda _: None, [sqs_event("1"), sqs_event("2")], reorder="within_source")
+
+
+@pytest.mark.parametrize(("ids", "names"), [(("a", "b"), ("a", "b")), (("a", "a"), ("#1", "#2"))])
+def test_dicts_are_named_by_their_ids_if_these_differ(ids: tuple[str, ...], names: tuple[str, ...]) -> None:
+    assert list_names([{"id": each} for each in ids]) == names

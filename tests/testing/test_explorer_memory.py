@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import pytest
@@ -20,6 +22,7 @@ from onewrite.mongodb import GuardedCollection
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.standins.stores import mongomock_collection
+from tests.support.handlers import build_from
 
 Handler: TypeAlias = Callable[[Message], Any]
 
@@ -183,3 +186,21 @@ def test_index_that_build_creates_is_there_in_each_schedule() -> None:
 
     world = partial(mongomock_collection, "events")
     explore(build, [Message("m1")], world, lambda events: events.count_documents({})).assert_effectively_once()
+
+
+def test_sleep_imported_by_name_takes_no_real_time() -> None:
+    module: Any = ModuleType("a_users_module")
+    sys.modules[module.__name__] = module
+    exec("from time import sleep", vars(module))  # noqa: S102  # as a user's module does
+
+    def handle(collection: Any, message: Message) -> None:
+        module.sleep(3600)
+        collection.update_one({"_id": message.id}, {"$set": {"n": 1}}, upsert=True)
+
+    try:
+        explore(
+            build_from(handle), [Message("m1")], mongomock_collection, lambda c: c.count_documents({})
+        ).assert_effectively_once()
+        assert module.sleep is time.sleep
+    finally:
+        del sys.modules[module.__name__]

@@ -20,7 +20,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import ExplorationWarning, explore
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, Remark
+from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, KINDS, Remark
 from onewrite.testing.standins.stores import mongomock_collection, moto_tables
 from tests.support.batches import by_name, sqs
 from tests.support.handlers import build_from
@@ -389,7 +389,7 @@ def test_a_note_is_neither_a_failure_nor_a_warning(recwarn: pytest.WarningsRecor
 
 
 def test_unknown_kind_is_refused_in_accept() -> None:
-    with pytest.raises(ConfigurationError, match=f"accept='vacuous'.*{', '.join([*FAILING, *DOUBTFUL])}"):
+    with pytest.raises(ConfigurationError, match=f"accept='vacuous'.*{', '.join(KINDS)}"):
         explored(once).assert_effectively_once(accept="vacuous")
 
 
@@ -400,7 +400,7 @@ def test_an_accepted_remark_does_not_hide_a_counterexample() -> None:
 
 def test_every_kind_is_described_in_the_remark_docstring() -> None:
     described = str(Remark.__doc__)
-    assert [kind for kind in (*FAILING, *DOUBTFUL, "note") if f'`"{kind}"`' not in described] == []
+    assert [kind for kind in (*KINDS, "note") if f'`"{kind}"`' not in described] == []
 
 
 # --- bounds that leave nothing to try -------------------------------------------------------------------------------------
@@ -444,6 +444,9 @@ def test_message_without_effect_if_early_is_reported(is_there: Callable[[Any], A
     (remark,) = report.remarks
     assert remark.kind == "early"
     assert remark.text.startswith("pay finds nothing and does nothing if it comes before place, and is never redelivered.")
+    with pytest.raises(AssertionError, match="pay finds nothing"):
+        report.assert_effectively_once()
+    report.assert_effectively_once(accept="early")
 
 
 def test_accepted_missing_entity_beside_an_applied_write_is_early() -> None:
@@ -567,8 +570,8 @@ def test_guarded_creation_after_an_upsert_is_reported(ledger: Any) -> None:
     ],
     ids=["it writes more", "the other creates the same", "the first of two wins"],
 )
-def test_guarded_creation_without_lost_data_gets_no_remark(placed: Any, paid: Any) -> None:
-    assert explored(upserting(placed, paid), (PAY, PLACE), observe=items_of).remarks == ()
+def test_guarded_creation_without_lost_data_is_not_early(placed: Any, paid: Any) -> None:
+    assert "early" not in kinds(explored(upserting(placed, paid), (PAY, PLACE), observe=items_of))
 
 
 def taken_if_free(seats: Any, seat: Any) -> None:
@@ -592,9 +595,11 @@ def taking(take: Callable[[Any, Any], Any], holder: Callable[[Message], Any]) ->
 
 
 @pytest.mark.parametrize("take", TAKES)
-def test_conflicting_plain_creation_gets_no_remark(take: Callable[[Any, Any], Any]) -> None:
+def test_messages_that_compete_get_a_note(take: Callable[[Any, Any], Any]) -> None:
     report = explored(taking(take, lambda message: message.id), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])
-    assert report.remarks == ()
+    report.assert_effectively_once()
+    assert kinds(report) == ["note"]
+    assert "place has an effect if it comes first, and none after the others" in report.remarks[0].text
 
 
 @pytest.mark.parametrize("take", TAKES)
@@ -669,3 +674,30 @@ def test_older_message_without_effect_is_no_early_message() -> None:
 
     report = explored(build_handler, world=lambda: filled(version=0), observe=lambda customers: customers.find_one(C1))
     assert report.remarks == ()
+
+
+# --- what the order decides -----------------------------------------------------------------------------------------------
+
+
+def renamed(customers: Any, message: Message) -> None:
+    customers.update_one(C1, {"$set": {"name": message.id}}, upsert=True)
+
+
+def listed(customers: Any, message: Message) -> None:
+    customers.update_one(C1, {"$addToSet": {"names": message.id}}, upsert=True)
+
+
+def names(customers: Any) -> Any:
+    return customers.find_one(C1, {"_id": 0})
+
+
+def test_last_write_that_wins_gets_a_remark_with_both_orders() -> None:
+    report = explored(build_from(renamed), observe=names)
+    report.assert_effectively_once()
+    assert "m1, m2 ends in {'name': 'm2'}, and m2, m1 ends in {'name': 'm1'}." in report.remarks[0].text
+    assert kinds(report) == ["order"]
+
+
+@pytest.mark.parametrize(("handle", "options"), [(renamed, {"reorder": False}), (listed, {})], ids=["kept", "list"])
+def test_an_order_that_is_kept_or_only_in_a_list_gets_no_remark(handle: Any, options: Any) -> None:
+    assert "order" not in kinds(explored(build_from(handle), observe=names, **options))

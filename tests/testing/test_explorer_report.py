@@ -79,8 +79,8 @@ def test_an_undisturbed_failure_is_shown_as_plain_deliveries() -> None:
 
 def test_long_redelivery_list_is_truncated() -> None:
     text = shown(trial_step(READ, DONE), *[trial_step(WRITE, DONE, settling=True)] * 40).text
-    assert text.count("m1, delivery 1: UpdateItem") == 12
-    assert "     and 28 requests more\n" in text
+    assert text.count("m1, delivery 1: UpdateItem") == 1
+    assert "     and so on, 39 requests more\n" in text
 
 
 def test_many_or_large_states_are_shortened_and_wrapped() -> None:
@@ -182,3 +182,44 @@ def test_read_shows_its_response_and_not_later_changes() -> None:
 
     report = explore(build_from(handle), [MESSAGE], world, lambda collection: collection.find_one({"_id": "o-1"}))
     assert "read (paid=0)" in str(report)
+
+
+# --- what a reader doesn't need -----------------------------------------------------------------------------------------
+
+
+def test_redeliveries_that_repeat_are_shown_once() -> None:
+    def handle(collection: Any, message: Message) -> None:
+        collection.insert_one({"_id": message.id})  # the second delivery fails, and so do all others
+        collection.update_one({"_id": message.id}, {"$set": {"n": 1}})
+
+    report = explore(build_from(handle), [MESSAGE], mongomock_collection, lambda orders: [*orders.find()], deliveries=1)
+    text = str(report.counterexample)
+    assert text.count("m1, delivery") < 6
+    assert "and so on, 24 requests more" in text
+    assert "lease" not in text
+
+
+def test_lease_advice_is_given_if_a_time_is_stored() -> None:
+    def handle(collection: Any, message: Message) -> None:
+        collection.insert_one({"_id": message.id, "expires": 1_800_000_000})
+        collection.update_one({"_id": message.id}, {"$set": {"n": 1}})
+
+    report = explore(build_from(handle), [MESSAGE], mongomock_collection, lambda orders: [*orders.find()], deliveries=1)
+    assert "with time_machine.travel(next(clock), tick=False):" in str(report.counterexample)
+
+
+def test_state_of_a_broken_invariant_is_shown_once() -> None:
+    def handle(collection: Any, message: Message) -> None:
+        collection.insert_one({"_id": message.id})
+
+    text = str(explore(build_from(handle), [MESSAGE], mongomock_collection, lambda _: "here", invariant=lambda _: False))
+    assert "  observed  'here'" in text
+    assert "  expected" not in text
+
+
+def test_members_of_a_set_are_shown_sorted() -> None:
+    members = {f"id-{number}" for number in range(3)}
+    difference = describe_difference(
+        "m1", *(Request("c", "update_one", {"filter": {"_id": each}}, None, writes=True) for each in (members, 1))
+    )
+    assert "{'id-0', 'id-1', 'id-2'}" in difference

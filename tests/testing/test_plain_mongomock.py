@@ -6,11 +6,13 @@ from typing import Any
 
 import mongomock
 import pytest
+from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 
 from onewrite import Applied, ConfigurationError, Duplicate, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
+from onewrite.testing import explore
 
 M1 = Message("m1", source="s", sequence=1)
 
@@ -51,3 +53,11 @@ def test_unnamed_unique_index_violation_is_raised(orders: Any) -> None:
     with pytest.raises(DuplicateKeyError):
         guarded.update_one(M1, {"_id": "o-1"}, {"$set": {"email": "a@b"}}, upsert=True)
     assert orders.count_documents({}) == 1
+
+
+def test_explored_bulk_write_is_performed(orders: Any) -> None:
+    def handle(message: Message) -> None:
+        orders.bulk_write([UpdateOne({"_id": message.id}, {"$set": {"n": 1}}, upsert=True)])
+
+    report = explore(lambda _: handle, [M1], lambda: orders, lambda _: orders.count_documents({}))
+    report.assert_effectively_once()

@@ -186,3 +186,11 @@ def test_remaining_time_of_a_context_ends_at_zero() -> None:
     times = iter([100.0, 100.2, 100.999, 102.0])
     context = lambda_context(remaining_ms=1000, clock=lambda: next(times))
     assert [context.get_remaining_time_in_millis() for _ in range(3)] == [800, 1, 0]
+
+
+def test_stream_change_that_is_not_a_pair_is_refused() -> None:
+    change: Any = {"orderId": "o-1"}
+    with pytest.raises(
+        ConfigurationError, match=r"got a dict as a change. Pass pairs of the old and the new item: \(None, item\)"
+    ):
+        dynamodb_stream_event(change)

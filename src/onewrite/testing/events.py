@@ -155,7 +155,8 @@ def dynamodb_stream_event(
     arn = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{table}/stream/2023-11-14T22:13:20.000"
     names = [key] if isinstance(key, str) else key
     records: list[Record] = []
-    for n, (old, new) in enumerate(changes):
+    for n, change in enumerate(changes):
+        old, new = _check_change(change)
         number = str(_STREAM_SEQUENCE + sequence + n)
         images = {name: image for name, image in (("NewImage", new), ("OldImage", old)) if image is not None}
         record: Record = {
@@ -174,6 +175,16 @@ def dynamodb_stream_event(
         }
         records.append(record)
     return {"Records": records}
+
+
+def _check_change(change: object) -> tuple[Item | None, Item | None]:
+    """Return the change, or raise `ConfigurationError` unless it is a pair of items."""
+    if isinstance(change, tuple | list) and len(pair := cast("Sequence[Any]", change)) == 2:  # noqa: PLR2004  # a pair
+        return pair[0], pair[1]
+    raise ConfigurationError(
+        f"dynamodb_stream_event() got a {type(change).__name__} as a change. Pass pairs of the old and the new item: (None, item) for an "
+        "INSERT, (old, new) for a MODIFY, or (item, None) for a REMOVE."
+    )
 
 
 def _read_keys(names: Sequence[str], old: Item | None, new: Item | None) -> Item:

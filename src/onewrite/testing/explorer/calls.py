@@ -314,6 +314,11 @@ _MAX_ALL_UNCHANGED = 10  # checks per exploration: a wait with a timeout ends, b
 _MAX_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more stops suggest an endless loop
 
 
+_FOREIGN_LOOP = (
+    "{name} uses a lock or a queue of asyncio that another delivery has used in its own event loop ({error}). Two processes don't share "
+    "these, so create them in build(store)."
+)
+
 WaitFor: TypeAlias = Callable[[Any], Any]  # returns the handler's result, awaited if it is awaitable
 HandlerFunction: TypeAlias = Callable[[Any, WaitFor], Any]
 
@@ -482,6 +487,8 @@ class HandlerCall:
         except BaseException as error:  # any error is the handler's result, also a crash that the explorer raised
             self.result = Reply(error=error)
             self.note_failure(error)
+            if isinstance(error, RuntimeError) and "different event loop" in str(error):
+                self.stop_exploring(ConfigurationError(_FOREIGN_LOOP.format(name=self.name, error=error)))
         self._has_returned = True
         with suppress(BaseException):  # a refusal is remembered, and abandoned tasks can raise anything
             self._end_loops()
@@ -700,6 +707,7 @@ class CallThreads:
     def __init__(self, timeout: float, listener: Listener | None = None) -> None:
         self._timeout = timeout
         self._listener = listener  # for requests of clients that the handler didn't get from the explorer
+        self.context: contextvars.Context | None = None  # of all calls; None if each call has its own
         self.names_used = False  # whether a guarded table has put a call's name into a request
         self._all_unchanged = itertools.count(1)
         self._idle: list[_CallThread] = []
@@ -718,7 +726,7 @@ class CallThreads:
         thread = self._idle.pop() if self._idle else _CallThread(self._timeout, self._all_unchanged)
         call = HandlerCall(thread, name, answers, lambda: len(self._open) > 1, now=now)
         self._open.add(call)
-        context = contextvars.copy_context()  # so that the handler sees the test's context variables
+        context = self.context or contextvars.copy_context()  # so that the handler sees the test's context variables
         context.run(determine, name, lambda: call.now, self._use_name)
         context.run(current_listener.set, self._listener)
         thread.job = lambda: context.run(call.run, handler, message)

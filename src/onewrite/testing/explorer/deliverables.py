@@ -147,7 +147,7 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
     if not isinstance(cast("object", messages), Sequence) or isinstance(messages, str | bytes) or not messages:
         raise ConfigurationError(f"messages={messages!r}: expected at least one message, in a list.")
     named_by_id = [_make_deliverable(message, f"#{number}") for number, message in enumerate(messages, 1)]
-    deliverables = tuple(_name_by_source(named_by_id))
+    deliverables = tuple(_name_by_source(_number_equal_dicts(named_by_id)))
     for place, message in enumerate(messages):
         _check_copies(message, f"messages[{place}]")
     # An event can contain a record twice, as a producer's retry does, so each deliverable counts an ID once.
@@ -159,6 +159,19 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
                 "message, give it its own ID, for example sqs_event(body, ids=['m-2']) or kinesis_event(body, sequence=2)."
             )
     return deliverables
+
+
+def _number_equal_dicts(deliverables: Sequence[Deliverable]) -> Sequence[Deliverable]:
+    """Return the deliverables. A dict's "id" can be that of its order, so dicts with the same one are named by their numbers."""
+    names = [deliverable.name for deliverable in deliverables]
+    return [
+        replace(deliverable, name=f"#{number}")
+        if isinstance(deliverable.message, Mapping)
+        and isinstance(deliverable, PlainMessage)
+        and names.count(deliverable.name) > 1
+        else deliverable
+        for number, deliverable in enumerate(deliverables, 1)
+    ]
 
 
 def _name_by_source(deliverables: Sequence[Deliverable]) -> Iterator[Deliverable]:
@@ -257,7 +270,10 @@ def _make_deliverable(message: Any, number: str) -> Deliverable:
         event = _read_event(cast("Mapping[str, Any]", message), source)
         if event is not None:
             return event
-    return PlainMessage(message, str(getattr(cast("Any", message), "id", number)))
+    message_id = (
+        cast("Mapping[str, Any]", message).get("id") if isinstance(message, Mapping) else getattr(message, "id", None)
+    )
+    return PlainMessage(message, number if message_id is None else str(message_id))
 
 
 def _read_event(message: Mapping[str, Any], source: Source) -> LambdaEvent | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import datetime as dt
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from enum import Enum
 from typing import Any, cast
 from uuid import UUID
 
@@ -48,17 +48,20 @@ def explain_incomparable(value: object) -> str | None:
 # --- differences ------------------------------------------------------------------------------------------------------
 
 _REDELIVERY = "A redelivery must send what the first delivery sent."
+LEASE_CLOCK = (
+    "use a clock that advances with each delivery: create clock = itertools.count(1_800_000_000, 60) in build(store), and pass next(clock). "
+    "If a library reads the clock, such as Powertools, begin the handler with `with time_machine.travel(next(clock), tick=False):`"
+)
 _CLOCK = (
     "That is the time, from the machine's clock. Take the time from the message, or freeze it around explore() with freezegun, or with "
-    "time-machine and tick=False. A lease of your own needs a clock that advances with each delivery: create one in build(store), for "
-    f"example itertools.count(1_800_000_000, 60). {_REDELIVERY}"
+    f"time-machine and tick=False. For a lease, {LEASE_CLOCK}. {_REDELIVERY}"
 )
 _RANDOM = f"That looks random. Derive IDs from the message with message.child(name). {_REDELIVERY}"
-_MEMORY = (
-    "It's the same from the second run on, so the handler depends on state that a module keeps: a global, a cache, functools.cache, or "
-    "an attribute of a class. build(store) is called before each schedule, like the start of a new process: create that state there, "
-    "or clear it."
+_MODULE = (
+    "The handler depends on state that a module keeps: a global, a cache, functools.cache, or an attribute of a class. build(store) is "
+    "called before each schedule, like the start of a new process: create that state there, or clear it."
 )
+_MEMORY = f"It's the same from the second run on. {_MODULE}"
 _UNKNOWN = (
     "Either the handler generates it: derive IDs from the message with message.child(name), and pass the time as an argument that the "
     f"test sets. {_REDELIVERY} Or the handler depends on state that a module keeps, such as a counter or a cache: create that state in "
@@ -71,26 +74,39 @@ _MADE_UP = (
 _BEFORE_SECOND_VALUE = frozenset({"AND", "BETWEEN", "IN"})  # in an expression, between an attribute and a placeholder
 _OURS = ("ow_", ":ow_", "outbox_")  # prefixes of onewrite's own names, whose values contain times
 _A_DAY = 86_400.0
-_NEAR = 1.1 * _A_DAY  # to the present time, in any time zone
+_SOME_DECADES = 20 * 365 * _A_DAY  # to either side, so that small numbers aren't times
 _FAR = 400 * _A_DAY  # for times that differ between two runs, such as expiry times
 _UNITS = (1, 1_000, 1_000_000, 1_000_000_000)  # of an epoch: seconds to nanoseconds
 _TIME_IN_TEXT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?|\d{10,19}(\.\d+)?")
 _RANDOM_IN_TEXT = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{16,}|[0-9A-HJKMNP-TV-Z]{26}")
 
 
-def describe_difference(delivery: str, before: Request | None, after: Request | None, *, lasting: bool = False) -> str:
+class Cause(Enum):
+    """What is known about the cause of a difference between two runs."""
+
+    UNKNOWN = ""
+    LASTING = _MEMORY  # a third run was like the second
+    CONTEXT = (
+        "In the second run, both messages were handled in one context, as in one thread. The handler depends on a context variable that an "
+        "earlier message has set: reset it before the handler returns."
+    )
+    DAY = f"In the second run, the process's clock was a day ahead. {_CLOCK}"
+
+
+def describe_difference(delivery: str, before: Request | None, after: Request | None, cause: Cause = Cause.UNKNOWN) -> str:
     """Return how a delivery differed when its schedule was run again, and the remedy.
 
-    `delivery` is the delivery's name. `before` and `after` are its requests in the two runs, or None if it didn't send one. Pass
-    `lasting=True` if a third run was like the second.
+    `delivery` is the delivery's name. `before` and `after` are its requests in the two runs, or None if it didn't send one.
     """
-    remedy = _MEMORY if lasting else _UNKNOWN
+    lasting, remedy = cause is Cause.LASTING, cause.value or _UNKNOWN
     if before is None or after is None:
         sending, silent = ("first", "second") if after is None else ("second", "first")
         description = f"it sent {before or after} in the {sending} run, and nothing in the {silent}"
     else:
         path, *values = _find_difference(dict(before.arguments), dict(after.arguments)) or ("its arguments", before, after)
-        if all(is_time(value, _FAR) for value in values):
+        if cause in (Cause.CONTEXT, Cause.DAY):
+            pass
+        elif all(is_time(value, _FAR) for value in values):
             remedy = _CLOCK
         elif all(map(_is_random, values)) and not lasting:
             remedy = _RANDOM
@@ -99,7 +115,7 @@ def describe_difference(delivery: str, before: Request | None, after: Request | 
         elif path == "its arguments":
             description = f"the arguments of {before} differed"
         else:
-            description = f"{_find_field(path, before)} of {before} was {values[0]!r}, and then {values[1]!r}"
+            description = f"{_find_field(path, before)} of {before} was {show(values[0])}, and then {show(values[1])}"
     return f"{delivery} differs between two runs of the same schedule: {description}. {remedy}"
 
 
@@ -117,11 +133,36 @@ def _find_field(path: str, request: Request) -> str:
     return path
 
 
+def show(value: object) -> str:
+    """Return the value in one line. Unlike `repr`, sort the members of a set, whose order differs between processes."""
+    kind = type(value)
+    if kind is dict:
+        items = cast("Mapping[Any, Any]", value).items()
+        return f"{{{', '.join(f'{show(name)}: {show(inner)}' for name, inner in items)}}}"
+    if kind in (set, frozenset) and value:
+        members = f"{{{', '.join(sorted(map(show, cast('Iterable[Any]', value))))}}}"
+        return members if kind is set else f"frozenset({members})"
+    if kind is list or (kind is tuple and len(cast("Sequence[Any]", value)) > 1):
+        inside = ", ".join(map(show, cast("Sequence[Any]", value)))
+        return f"[{inside}]" if kind is list else f"({inside})"
+    return repr(value)
+
+
+def describe_process_difference(names: Sequence[str], in_new_process: object, here: object) -> str:
+    """Return how the state after these messages differs in a process that has handled no message before, and the remedy."""
+    return (
+        f"processing {', '.join(names)} ends in {show(in_new_process)} in a new process, and in {show(here)} in a process that has handled messages "
+        f"before. {_MODULE}"
+    )
+
+
 def describe_state_difference(one: object, other: object) -> str:
     """Return how two states differ although the same requests led to them, and the remedy."""
     path, *values = _find_difference(one, other) or ("", one, other)
     location = f" at {path}" if path else ""
-    return f"the same requests end in {values[0]!r}{location} in one run, and in {values[1]!r} in another. {_MADE_UP}"
+    return (
+        f"the same requests end in {show(values[0])}{location} in one run, and in {show(values[1])} in another. {_MADE_UP}"
+    )
 
 
 def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
@@ -132,19 +173,14 @@ def hint_on_states(observed: object, expected: Sequence[object]) -> str | None:
             "They differ only in onewrite's fields, which depend on the schedule. Leave these out of observe(), with get_item(...), "
             "find_one(...), or without_ledger(...) of a guarded store"
         )
-    if any(_sort_lists(observed) == _sort_lists(state) for state in expected):
+    if any(sort_lists(observed) == sort_lists(state) for state in expected):
         return "They differ only in the order of a list. If the order doesn't matter, sort the list in observe()"
     return None
 
 
-def may_read_the_clock(request: Request, messages: Sequence[object]) -> bool:
-    """Whether the handler passes a time near the present that none of its messages contains.
-
-    If the handler uses whole seconds, two runs in the same second send the same time. A third run in a different second shows
-    whether it reads the clock.
-    """
-    message_values = {repr(leaf) for message in messages for leaf in _leaves(message)}
-    return any(is_time(leaf) and repr(leaf) not in message_values for leaf in _leaves(request.arguments))
+def has_time(value: object) -> bool:
+    """Whether a value, or a value inside it, looks like a time of this century, except for onewrite's own."""
+    return any(is_time(leaf, _SOME_DECADES) for leaf in _leaves(value))
 
 
 def _leaves(value: object) -> Iterator[object]:
@@ -156,14 +192,11 @@ def _leaves(value: object) -> Iterator[object]:
     elif isinstance(value, list | tuple):
         for inner in cast("Sequence[object]", value):
             yield from _leaves(inner)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _leaves(getattr(value, field.name))
     else:
         yield value
 
 
-def is_time(value: object, near: float = _NEAR) -> bool:
+def is_time(value: object, near: float) -> bool:
     """Whether this is a time in a common format, less than `near` seconds from now."""
     now = time.time()
     # A value can resemble a time or a number without being valid, such as February 30.
@@ -197,12 +230,12 @@ def _omit_ledgers(value: object) -> object:
     return value
 
 
-def _sort_lists(value: object) -> object:
+def sort_lists(value: object) -> object:
     """Return the value with its lists sorted, so that their order doesn't matter."""
     if isinstance(value, Mapping):
-        return {name: _sort_lists(inner) for name, inner in cast("Mapping[Any, object]", value).items()}
+        return {name: sort_lists(inner) for name, inner in cast("Mapping[Any, object]", value).items()}
     if isinstance(value, list | tuple):
-        return sorted(map(_sort_lists, cast("Sequence[object]", value)), key=repr)
+        return sorted(map(sort_lists, cast("Sequence[object]", value)), key=repr)
     return value
 
 

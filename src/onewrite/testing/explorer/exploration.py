@@ -15,8 +15,9 @@ from onewrite.core.label import STEP, STEPS, is_ours
 from onewrite.errors import ConfigurationError
 from onewrite.outcome import Answer, Applied
 from onewrite.testing.explorer.deliverables import Titles, read_outcomes
+from onewrite.testing.explorer.difference import show
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
-from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, NOTE, Remark, list_in_words
+from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, KINDS, NOTE, Remark, list_in_words
 from onewrite.testing.explorer.schedule import Bounds, Fault
 from onewrite.testing.explorer.subject import Subject, format_delivery
 from onewrite.testing.explorer.trial import TrialStep
@@ -149,8 +150,8 @@ class Exploration:
         """
         __tracebackhide__ = True  # so that pytest shows the line of the test
         for kind in [accept] if isinstance(accept, str) else accept:
-            if kind not in (*FAILING, *DOUBTFUL):
-                all_kinds = ", ".join((*FAILING, *DOUBTFUL))
+            if kind not in KINDS:
+                all_kinds = ", ".join(KINDS)
                 raise ConfigurationError(f"accept={kind!r}: there is no such kind of remark. The kinds are {all_kinds}.")
             self.accepted.add(kind)
         if not self.ok:
@@ -163,7 +164,7 @@ class Exploration:
                 f"If that is meant: assert_effectively_once(accept={(kinds[0] if len(kinds) == 1 else kinds)!r})",
             ]
             raise AssertionError("\n".join(lines))
-        for remark in self.open_remarks:
+        for remark in [remark for remark in self.open_remarks if remark.kind in DOUBTFUL]:
             warnings.warn(ExplorationWarning(remark.text), stacklevel=2)
         if not self.exhausted and not self.sampled:
             warnings.warn(IncompleteExploration(str(self)), stacklevel=2)
@@ -204,7 +205,7 @@ def make_counterexample(
             "",
             format_timeline(schedule, legend),
             "",
-            *_format_states("expected", finding.expected),
+            *([] if finding.observed in finding.expected else _format_states("expected", finding.expected)),
             *_format_states("observed", (finding.observed,)),
             f"  replay    {command}",
         ]
@@ -218,14 +219,27 @@ def format_timeline(schedule: JudgedSchedule, legend: Legend) -> str:
     steps = [step for step in all_steps if not step.settling]
     lines = ["     Each delivery is in a process of its own."] if legend.own_processes else []
     lines += _format_rows(steps)
-    if redeliveries := [f"{step}{step.values}" for step in all_steps if step.settling]:
+    redeliveries = [step for step in all_steps if step.settling]
+    if redeliveries:
         # If the schedule doesn't have steps of its own, these are first deliveries, not redeliveries.
         lines.append(f"     {'then redelivered until settled' if steps else 'delivered one at a time, without faults'}:")
-        for line in redeliveries[:_REDELIVERIES_SHOWN]:
-            lines += textwrap.wrap(line, _WIDTH, initial_indent="     ", subsequent_indent="       ")
-        if len(redeliveries) > _REDELIVERIES_SHOWN:
-            lines.append(f"     and {len(redeliveries) - _REDELIVERIES_SHOWN} requests more")
+        shown = _find_repetition(redeliveries)
+        for step in redeliveries[:shown]:
+            lines += textwrap.wrap(f"{step}{step.values}", _WIDTH, initial_indent="     ", subsequent_indent="       ")
+        if len(redeliveries) > shown:
+            lines.append(f"     and so on, {count_in_words(len(redeliveries) - shown, 'request')} more")
     return "\n".join(lines)
+
+
+def _find_repetition(steps: Sequence[ShownStep]) -> int:
+    """Return how many redeliveries to show: up to the point from which all others repeat the same few, or a maximum."""
+    texts = [f"{step.words}{step.values}" for step in steps]
+    for first in range(len(texts)):
+        for period in range(1, _REDELIVERIES_SHOWN):
+            rest = texts[first:]
+            if len(rest) > 2 * period and rest[period:] == rest[:-period]:
+                return min(first + period, _REDELIVERIES_SHOWN)
+    return min(len(texts), _REDELIVERIES_SHOWN)
 
 
 def describe_step(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
@@ -331,7 +345,7 @@ def _shorten(value: Any) -> str:
         if name == "N":  # the typed form of a DynamoDB client
             return str(inner)
         value = inner if name == "S" else typed
-    return textwrap.shorten(repr(cast("object", value)), _MAX_VALUE_LENGTH, placeholder="...")
+    return textwrap.shorten(show(value), _MAX_VALUE_LENGTH, placeholder="...")
 
 
 def _list_titles(part_titles: Sequence[str], parts: Sequence[int]) -> str:
@@ -380,7 +394,10 @@ def _format_row(number: str, cells: Sequence[Sequence[str]], width: int) -> str:
 
 def _format_states(title: str, states: Sequence[Any]) -> Iterator[str]:
     for number, state in enumerate(states[:_STATES_SHOWN]):
-        first, *rest = pformat(state, width=_WIDTH - 12, sort_dicts=False).splitlines()
+        line = show(state)
+        first, *rest = (
+            [line] if len(line) <= _WIDTH - 12 else pformat(state, width=_WIDTH - 12, sort_dicts=False).splitlines()
+        )
         yield f"  {'' if number else title:<8}  {'or ' if number else ''}{first}"
         yield from (f"{'':12}{line}" for line in rest)
     if len(states) > _STATES_SHOWN:

@@ -235,6 +235,7 @@ def _search(judge: Judge, arguments: Arguments) -> _Search:
     """Search as fast as the handler allows: recall its behavior, run it and compare, or run it for every schedule."""
     while True:
         try:
+            judge.check_separation()
             return _run_until_wrong(_choose_schedules(judge, arguments), judge)
         except MustRunError:
             judge.run_always()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
@@ -16,22 +17,28 @@ from onewrite.message import full_name
 from onewrite.testing.explorer.calls import error_in_words, place_in_words
 from onewrite.testing.explorer.deliverables import has_unprocessed_message
 from onewrite.testing.explorer.difference import (
+    LEASE_CLOCK,
+    Cause,
     describe_difference,
+    describe_process_difference,
     describe_state_difference,
     explain_incomparable,
+    has_time,
     hint_on_states,
     is_read_once,
-    may_read_the_clock,
+    show,
 )
 from onewrite.testing.explorer.proof import prove
 from onewrite.testing.explorer.recall import NotRecallableError, Recall
 from onewrite.testing.explorer.remarks import NOTE, Remark, list_remarks, remark_on_invariant
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
+from onewrite.testing.explorer.sharing import check_separation
 from onewrite.testing.explorer.subject import LeaseMetError, Stores, Subject, format_delivery, names_its_delivery
+from onewrite.testing.explorer.surroundings import a_day_ahead, is_frozen, run_in_child
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
 from onewrite.testing.model.machine import Position, changes_structure
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
-from onewrite.testing.taps.traffic import Request
+from onewrite.testing.taps.traffic import Request, is_guarded
 
 # --- orders -----------------------------------------------------------------------------------------------------------
 #
@@ -99,12 +106,8 @@ def find_initialization(first: Sequence[TakenStep], second: Sequence[TakenStep])
 
 T = TypeVar("T")
 
-# In seconds. gmtime() and datetime.now() might read a clock some milliseconds behind the clock of time.time().
-_CLOCKS_APART = 0.02
-_OWN_LEASE = (
-    "If the handler waits for its own lease or circuit breaker, give that a clock that advances with each delivery: create one in "
-    "build(store), for example itertools.count(1_800_000_000, 60)"
-)
+_OWN_LEASE = f"If the handler waits for its own lease, {LEASE_CLOCK}"
+_NEW_PROCESSES = 3
 MAX_ORDERS = 5040  # tried to find the expected states: all orders of seven messages or records
 
 
@@ -185,6 +188,7 @@ class Judge:
         self._some_untried = False  # whether there are more orders than MAX_ORDERS
         self._invariant_has_judged = False  # whether it has ever returned a value other than None, or raised
         self._invariant_has_asked = False  # whether it has ever sent a request to a store
+        self._is_separation_checked = False
         self._effects: Effects = {}
         self._ends: dict[Hashable, ScheduleEnd] = {}  # by state, while the handler's behavior is recorded
         self.expected: tuple[Any, ...] = ()  # the states that the orders tried so far have reached, each once
@@ -218,7 +222,7 @@ class Judge:
                 "own, for example Applied(message).",
             )
         if ends_by_task_order := self._ends_by_task_order:
-            ends = " and ".join(map(repr, ends_by_task_order))
+            ends = " and ".join(map(show, ends_by_task_order))
             yield Remark(
                 "tasks",
                 f"The end depends on which task of a delivery comes first, even without faults. All of these ends count as correct: {ends}. "
@@ -265,6 +269,14 @@ class Judge:
         """Raise `NotRecallableError` if other deliveries in the same process change the handler's behavior."""
         if self.subject.recall is not None:
             prove(self.subject, self.subject.recall)
+
+    def check_separation(self) -> None:
+        """Raise `ConfigurationError` if two processes share more than the stores. A handler that is recalled was checked for memory."""
+        if self.subject.bounds.concurrency > 1 and not (
+            self.is_recording or self.nondeterministic or self._is_separation_checked
+        ):
+            check_separation(self.subject, self.request_counts)
+            self._is_separation_checked = True
 
     @property
     def may_share_memory(self) -> bool:
@@ -383,29 +395,56 @@ class Judge:
             if failure is None:
                 return self.find_mistake(trial)
             return self._make_finding(
-                f"{self._describe_unsettled(trial)}: {failure}. {_OWN_LEASE}", self._observe_end(trial).observed
+                f"{self._describe_unsettled(trial)}: {failure}{self._advise_on_leases()}", self._observe_end(trial).observed
             )
         return None
 
+    def _advise_on_leases(self) -> str:
+        """Return how to make a lease of the handler's own end, if the stores contain a time, otherwise an empty string."""
+        contents = self.subject.machine.present.contents.values()
+        return f". {_OWN_LEASE}" if any(has_time(entity) for each in contents for entity in each.entities.values()) else ""
+
     def prepare(self) -> None:
         """Process the messages undisturbed, twice, to find the expected states. Raise if the handler fails."""
+        in_new_processes = dict(self._process_in_new_processes())  # first, before this process has handled any message
         self._check_determinism(self._order)
         self.try_more(self._order)
+        for order, observed in in_new_processes.items() if self.nondeterministic is None else ():
+            here = self._process_undisturbed(order)
+            if here.failure is None and here.observed != observed:
+                names = [self.subject.titles.parts[part] for part in order]
+                self.nondeterministic = describe_process_difference(names, observed, here.observed)
         if not self.expected:
             self.try_more(self._order)  # now that this order was tried, it tries all of them
         if not self.expected:
             failures = [reference.failure for reference in self._references.values() if reference.failure is not None]
             raise ConfigurationError(f"The handler fails even without faults: {failures[0]}. Fix that first.")
 
-    def note_difference(
-        self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None, *, lasting: bool = False
-    ) -> None:
-        """Remember that this delivery sent a different request when the same schedule was run again.
+    def _process_in_new_processes(self) -> Iterator[tuple[tuple[int, ...], Any]]:
+        """Yield orders that begin with another message than the given one, and the state that each reaches in a new process."""
+        if not self.subject.machine.databases.are_in_memory:
+            return
+        firsts = {
+            order[0]: order for order in islice(list_orders(self._predecessors), MAX_ORDERS) if order[0] != self._order[0]
+        }
+        for order in islice(firsts.values(), _NEW_PROCESSES):
+            result = run_in_child(partial(self._process_in_child, order))
+            if result is not None:
+                yield order, result[0]
 
-        Pass `lasting=True` if it sent the same request in the third run as in the second.
-        """
-        requests = (None if step is None else step.request for step in (before, after))
-        words = describe_difference(format_delivery(self.subject.titles.messages, delivery), *requests, lasting=lasting)
+    def _process_in_child(self, order: tuple[int, ...]) -> tuple[Any]:
+        self.subject.renew_loop()
+        reference = self._process_undisturbed(order)
+        if reference.failure is not None:
+            raise ConfigurationError(reference.failure)  # the parent reports it, if it fails there too
+        return (reference.observed,)
+
+    def note_difference(
+        self, delivery: Delivery, before: TakenStep | None, after: TakenStep | None, cause: Cause = Cause.UNKNOWN
+    ) -> None:
+        """Remember that this delivery sent a different request when the same schedule was run again."""
+        one, other = (None if step is None else step.request for step in (before, after))
+        words = describe_difference(format_delivery(self.subject.titles.messages, delivery), one, other, cause)
         self.nondeterministic = self.nondeterministic or words
 
     def _make_finding(self, reason: str, observed: Any) -> WrongEnd:
@@ -418,16 +457,11 @@ class Judge:
         """Check whether undisturbed processing is the same each time."""
         one, other = self._process_twice(order)
         if not _are_alike(one, other):
-            self._note_first_difference(one, other, lasting=_are_alike(other, self._process_undisturbed(order)))
+            is_lasting = _are_alike(other, self._process_undisturbed(order))
+            self._note_first_difference(one, other, Cause.LASTING if is_lasting else Cause.UNKNOWN)
             return
-        messages = [deliverable.message for deliverable in self.subject.deliverables]
-        requests = [step.request for step in other.taken_steps if step.request is not None]
-        if any(may_read_the_clock(request, messages) for request in requests):
-            time.sleep(1 - time.time() % 1 + _CLOCKS_APART)
-            later = self._process_undisturbed(order)
-            if not _are_alike(other, later):
-                self._note_first_difference(other, later)
-                return
+        self._check_context(order, other)
+        self._check_tomorrow(order, other)
         if one.observed == other.observed:
             self._check_new_world(order, other)
         elif self.subject.always_anew:
@@ -435,6 +469,27 @@ class Judge:
         else:
             self.subject.always_anew = True  # `observe` reads data outside the store, which `world` might reset
             self._check_determinism(order)
+
+    def _check_context(self, order: tuple[int, ...], reference: Reference) -> None:
+        """Check whether the handler does the same if all messages are handled in one context, as in a thread of a worker."""
+        self.subject.threads.context = contextvars.copy_context()
+        try:
+            later = self._process_undisturbed(order)
+        finally:
+            self.subject.threads.context = None
+        if not _are_alike(reference, later):
+            self._note_first_difference(reference, later, Cause.CONTEXT)
+
+    def _check_tomorrow(self, order: tuple[int, ...], reference: Reference) -> None:
+        """Check whether the handler does the same tomorrow. A test that stops the clock means another time on purpose."""
+        if is_frozen():
+            return
+        with a_day_ahead():
+            later = self._process_undisturbed(order)
+        pairs = zip_longest(reference.taken_steps, later.taken_steps)
+        # A guarded store's ledger depends on the day, but it recognizes its own messages.
+        if not all(before and after and _is_same_tomorrow(before, after) for before, after in pairs):
+            self._note_first_difference(reference, later, Cause.DAY)
 
     def _process_twice(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
         """Process the messages undisturbed, twice, and return both results without the process's initialization."""
@@ -463,12 +518,12 @@ class Judge:
                 "reads in world(), such as a queue."
             )
 
-    def _note_first_difference(self, one: Reference, other: Reference, *, lasting: bool = False) -> None:
+    def _note_first_difference(self, one: Reference, other: Reference, cause: Cause = Cause.UNKNOWN) -> None:
         """Remember the first difference between the requests of two runs of one order."""
         pairs: Iterable[tuple[TakenStep | None, TakenStep | None]] = zip_longest(one.taken_steps, other.taken_steps)
         for before, after in pairs:
             if before is None or after is None or before.key != after.key:
-                self.note_difference((before or cast("TakenStep", after)).step.delivery, before, after, lasting=lasting)
+                self.note_difference((before or cast("TakenStep", after)).step.delivery, before, after, cause)
                 break
 
     def try_more(self, order: tuple[int, ...]) -> None:
@@ -601,6 +656,11 @@ def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[in
         if last < widths[len(prefix)]:
             return (*prefix, last)
     return None
+
+
+def _is_same_tomorrow(before: TakenStep, after: TakenStep) -> bool:
+    is_guarded_write = before.request is not None and is_guarded(before.request)
+    return str(before.request) == str(after.request) if is_guarded_write else before.key == after.key
 
 
 def _are_alike(one: Reference, other: Reference) -> bool:

@@ -14,6 +14,7 @@ from onewrite.core.label import OUTBOX, is_ours
 from onewrite.message import Message
 from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Outcome, Rejected, Stale
 from onewrite.testing.explorer.calls import Reply, error_in_words
+from onewrite.testing.explorer.difference import show, sort_lists
 from onewrite.testing.explorer.subject import Subject
 from onewrite.testing.explorer.trial import ROUNDS, Trial, TrialStep
 from onewrite.testing.taps.traffic import Key, Request, is_guarded
@@ -26,9 +27,12 @@ _CREATIONS = ("insert_one", "PutItem")
 _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 
 # These remarks mean that a write is lost, or that an incorrect handler would pass the test too.
-FAILING = ("unapplied", "unobserved", "idle", "unchecked", "untried")
+FAILING = ("unapplied", "unobserved", "idle", "early", "unchecked", "untried")
 # These remarks report a probable mistake, but the test can still fail.
-DOUBTFUL = ("early", "unseen", "cancelled", "raises", "returns", "rejected", "unreturned", "hash", "tasks")
+DOUBTFUL = ("unseen", "cancelled", "raises", "returns", "rejected", "unreturned", "hash", "tasks")
+# This remark is often intended, so only the report and pytest's summary show it.
+ORDER = "order"
+KINDS = (*FAILING, *DOUBTFUL, ORDER)  # that a test can accept
 NOTE = "note"  # information about the exploration
 
 
@@ -41,9 +45,9 @@ class Remark:
     | `"unapplied"` | yes | a message writes to an entity twice, and the second write never happens |
     | `"unobserved"` | yes | no message changes the value that `observe` returns |
     | `"idle"` | yes | a message changes nothing, for example because another message has the same ID |
+    | `"early"` | yes | a message has no effect if it comes before, or after, another message |
     | `"unchecked"` | yes | the invariant checks nothing |
     | `"untried"` | yes | the bounds allow only one schedule, without faults or redeliveries |
-    | `"early"` | warns | a message has no effect if it comes before, or after, another message |
     | `"unseen"` | warns | a message changes the stores, but not the value that `observe` returns |
     | `"cancelled"` | warns | all messages together don't change the value that `observe` returns |
     | `"raises"` | warns | the handler raises for a message in undisturbed processing |
@@ -52,6 +56,7 @@ class Remark:
     | `"unreturned"` | warns | a guarded call didn't settle the message, and the handler didn't return its outcome, which only the decorators and the worker notice |
     | `"hash"` | warns | the handler uses the hash() of a string, which differs between processes |
     | `"tasks"` | warns | it makes a difference which task of a delivery comes first |
+    | `"order"` | no | two orders of the messages, both without faults, end differently |
     | `"note"` | no | information about the exploration |
     """
 
@@ -128,8 +133,8 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
     The first of `orders` is the order in which the messages were passed.
     """
     given_order = next(orders)
-    first = _process_all(subject, given_order, observe)
-    in_each_order = [first, *[_process_all(subject, order, observe) for order in islice(orders, _MAX_ORDERS)]]
+    first = _UndisturbedRun(subject, given_order, observe).process()
+    in_each_order = [first, *[_UndisturbedRun(subject, order, observe).process() for order in islice(orders, _MAX_ORDERS)]]
     results, *others = (order_result.results for order_result in in_each_order)
     errors = {part: result.error for part, result in results.items() if result.error is not None}
     # A handler can raise because a message came too early. In another order, it then doesn't raise.
@@ -166,11 +171,17 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
         if changing and loss is not None:
             yield _remark_on_early(subject, part, loss.results)
     for place, part in enumerate(given_order):
-        if not _has_effect(best_results[part]) and not _has_effect_elsewhere(part, first, in_each_order):
+        if _has_effect(best_results[part]):
+            continue
+        if _has_effect_elsewhere(part, first, in_each_order):
+            text = f"{_name(subject, part)} has an effect if it comes first, and none after the others, so these compete. Both ends count as right."
+            yield Remark(NOTE, text)
+        else:
             yield Remark("idle", _describe_idle(subject, part, given_order[:place], best_results[part]))
     if not seen_parts:
         yield Remark("unobserved", _describe_unobserved(subject, results, observe))
         return
+    yield from _remark_on_order(subject, complete)
     if all(order_result.end == first.start for order_result in in_each_order):
         yield Remark(
             "cancelled",
@@ -233,15 +244,33 @@ def _has_effect(result: _PartResult) -> bool:
 
 
 def _has_effect_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_OrderResult]) -> bool:
-    """Whether a part without effect in one order creates entities, and nothing else, in another order with a different end.
+    """Whether a part without effect in one order has an effect in another order with a different end.
 
-    For example, two messages reserve one seat. If the handler mistakes one message for another instead, both orders have the same
-    end, the part does more than create, or its outcome is `Duplicate`.
+    For example, two messages reserve one seat. If the handler mistakes one message for another instead, both orders usually have the
+    same end, or the part's outcome is `Duplicate`.
     """
     if any(isinstance(outcome, Duplicate) for outcome in loser.results[part].outcomes):
         return False
-    others = ((order_result.results[part], order_result.end) for order_result in in_each_order)
-    return any(result.has_changed and all(map(_is_creation, result.writes)) and end != loser.end for result, end in others)
+    return any(order_result.results[part].has_changed and order_result.end != loser.end for order_result in in_each_order)
+
+
+def _remark_on_order(subject: Subject, complete: Sequence[_OrderResult]) -> Iterator[Remark]:
+    """Yield a remark if two orders, in which each part has an effect, end differently. The order of a list doesn't matter."""
+    effective = [each for each in complete if all(result.has_changed for result in each.results.values())]
+    for other in effective[1:]:
+        one = effective[0]
+        if sort_lists(one.end) != sort_lists(other.end):
+            ends = [
+                f"{', '.join(_name(subject, part) for part in each.results)} ends in {show(each.end)}"
+                for each in (one, other)
+            ]
+            yield Remark(
+                ORDER,
+                f"The end depends on the order of the messages, even without faults: {ends[0]}, and {ends[1]}. A redelivery can swap them, and "
+                'both ends count as right. If the source keeps their order, pass reorder=False or "within_source". If the later message must '
+                "win, pass an invariant=.",
+            )
+            return
 
 
 def _remark_on_early(subject: Subject, part: int, results: PartResults) -> Remark:
@@ -299,67 +328,74 @@ def _describe_idle(subject: Subject, part: int, earlier: Order, result: _PartRes
         return f"{text}. If it should, check the condition of its write, and the data that world() creates."
     return (
         f"{text}. If it should, check how the handler distinguishes messages: two can have the same order ID, or the same digest of the "
-        "payload."
+        "payload. If the messages compete, for example for one seat, return the winner from observe(), or accept this."
     )
 
 
-def _process_all(subject: Subject, order: Order, observe: Callable[[], object]) -> _OrderResult:
-    """Process the parts in this order, one at a time, and then process the unsettled parts again."""
-    results = {part: _PartResult() for part in order}
-    trial = Trial(subject)
-    upserted_keys: set[Key] = set()  # entities that were created in this order by upserts
-    try:
-        start = observe()
-        for _ in range(ROUNDS):
-            for part in [part for part in order if part not in trial.progress.settled_parts]:
-                _process(trial, part, results[part], lambda: (subject.machine.state, observe()), upserted_keys)
-        return _OrderResult(results, start, observe())
-    finally:
-        trial.abandon()
+class _UndisturbedRun:
+    """Undisturbed processing of all parts in one order, one at a time."""
 
+    def __init__(self, subject: Subject, order: Order, observe: Callable[[], object]) -> None:
+        self._subject = subject
+        self._order = order
+        self._observe = observe
+        self._trial = Trial(subject)
+        self._results = {part: _PartResult() for part in order}
+        self._upserted_keys: set[Key] = set()  # entities that were created in this order by upserts
 
-def _process(
-    trial: Trial, part: int, result: _PartResult, look: Callable[[], tuple[Hashable, object]], upserted_keys: set[Key]
-) -> None:
-    """Deliver the part once. Add the delivery's effects to the part's result, and the entities that it upserted to `upserted_keys`.
+    def process(self) -> _OrderResult:
+        """Process the parts, and then process the unsettled parts again."""
+        try:
+            start = self._observe()
+            for _ in range(ROUNDS):
+                for part in [part for part in self._order if part not in self._trial.progress.settled_parts]:
+                    self._deliver(part)
+            return _OrderResult(self._results, start, self._observe())
+        finally:
+            self._trial.abandon()
 
-    `look` returns the state of the stores, and the value of `observe`.
-    """
-    before, first, keys_before = look(), len(trial.steps), trial.list_keys()
-    owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
-    answer: Reply = trial.deliver(owner, (part,))
-    after, keys_after = look(), trial.list_keys()
-    steps = trial.steps[first:]
-    requests = [step.taken_step.request for step in steps]
-    writes = [request for request in requests if request is not None and request.writes]
-    result.writes += writes
-    # A guarded creation of an existing entity only adds the message's mark.
-    forestalled_keys = upserted_keys & keys_before
-    if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & forestalled_keys for write in writes)):
-        result.has_changed = result.has_changed or after != before
-        result.is_seen = result.is_seen or after[1] != before[1]
-    result.error = result.error or answer.error
-    result.outcomes += trial.steps[-1].outcomes
-    result.returned = answer.value
-    result.unapplied_write = result.unapplied_write or _find_unapplied_write(steps)
-    created_keys: set[Key] = set()
-    for step in steps:
-        request = step.taken_step.request
-        if request is None:
-            continue
-        keys = set(request.keys or ())
-        if _is_creation(request):
-            created_keys |= keys
-            is_rejected = any(isinstance(outcome, Rejected) for outcome in result.outcomes)
-            # If the rejected write has a different key, a unique index refused it because of one of the upserted entities.
-            rival_keys = upserted_keys if is_rejected and not keys & keys_before else keys & upserted_keys
-            result.is_forestalled = result.is_forestalled or bool(rival_keys)
-        elif not _is_for_a_relay(request):
-            is_absent = bool(keys) and not keys & (keys_before | keys_after)
-            has_read_nothing = not request.writes and any(_is_nothing(request, answer) for answer in step.answers)
-            result.has_found_entity = result.has_found_entity or bool(keys & keys_before)
-            result.has_found_nothing = result.has_found_nothing or is_absent or has_read_nothing
-    upserted_keys |= keys_after - keys_before - created_keys
+    def _look(self) -> tuple[Hashable, object]:
+        """Return the state of the stores, and the value of `observe`."""
+        return self._subject.machine.state, self._observe()
+
+    def _deliver(self, part: int) -> None:
+        """Deliver the part once, and add the delivery's effects to the part's result."""
+        result, trial = self._results[part], self._trial
+        before, first, keys_before = self._look(), len(trial.steps), trial.list_keys()
+        owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
+        answer: Reply = trial.deliver(owner, (part,))
+        after, keys_after = self._look(), trial.list_keys()
+        steps = trial.steps[first:]
+        requests = [step.taken_step.request for step in steps]
+        writes = [request for request in requests if request is not None and request.writes]
+        result.writes += writes
+        # A guarded creation of an existing entity only adds the message's mark.
+        forestalled_keys = self._upserted_keys & keys_before
+        if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & forestalled_keys for write in writes)):
+            result.has_changed = result.has_changed or after != before
+            result.is_seen = result.is_seen or after[1] != before[1]
+        result.error = result.error or answer.error
+        result.outcomes += trial.steps[-1].outcomes
+        result.returned = answer.value
+        result.unapplied_write = result.unapplied_write or _find_unapplied_write(steps)
+        created_keys: set[Key] = set()
+        for step in steps:
+            request = step.taken_step.request
+            if request is None:
+                continue
+            keys = set(request.keys or ())
+            if _is_creation(request):
+                created_keys |= keys
+                is_rejected = any(isinstance(outcome, Rejected) for outcome in result.outcomes)
+                # If the rejected write has a different key, a unique index refused it because of one of the upserted entities.
+                rival_keys = self._upserted_keys if is_rejected and not keys & keys_before else keys & self._upserted_keys
+                result.is_forestalled = result.is_forestalled or bool(rival_keys)
+            elif not _is_for_a_relay(request):
+                is_absent = bool(keys) and not keys & (keys_before | keys_after)
+                has_read_nothing = not request.writes and any(_is_nothing(request, answer) for answer in step.answers)
+                result.has_found_entity = result.has_found_entity or bool(keys & keys_before)
+                result.has_found_nothing = result.has_found_nothing or is_absent or has_read_nothing
+        self._upserted_keys |= keys_after - keys_before - created_keys
 
 
 def _is_creation(request: Request) -> bool:

@@ -77,8 +77,17 @@ class Fault(StrEnum):
 
     @property
     def is_counted(self) -> bool:
-        """Whether the fault counts toward the bound on faults. `NEVER_SENT` doesn't, because the handler itself cancelled the request."""
-        return self not in (Fault.NONE, Fault.NEVER_SENT, Fault.BEGUN, Fault.RACED)
+        """Whether the fault counts toward the bound on faults.
+
+        `NEVER_SENT` doesn't, because the handler itself cancelled the request. A batch that is left in part doesn't, because it isn't a
+        failure: DynamoDB does it under load.
+        """
+        return self not in (Fault.NONE, Fault.NEVER_SENT, Fault.BEGUN, Fault.RACED) and not self.is_partial
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether DynamoDB leaves a part of a batch unprocessed, which it does once to each request of a delivery."""
+        return self in (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED)
 
     @property
     def is_crash(self) -> bool:

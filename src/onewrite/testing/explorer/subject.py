@@ -52,6 +52,7 @@ from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import add_keys, add_remainder, is_dynamodb_client, leave_one_out
 from onewrite.testing.taps.everywhere import heard_by, taps
 from onewrite.testing.taps.failures import make_cancellation_error
+from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.mongodb import start_session
 from onewrite.testing.taps.mongodb_methods import cut
 from onewrite.testing.taps.tap import is_async, may_be_stale
@@ -110,7 +111,7 @@ class Invocation:
             [answers] = read_return(answer)
         except WrongReturn:  # a consumer of its own can understand the value, as the handler means it
             return answer
-        notes = call.list_unreturned(message, answers)
+        notes = [note for note in call.list_unreturned(message, answers) if not isinstance(note.outcome, Crash)]
         for note in notes:
             self._note_unreturned(message, note)
             if isinstance(note.outcome, BaseException):
@@ -292,10 +293,16 @@ class Subject:
         # Only `reorder="within_source"` needs sources. Otherwise, messages without a source are allowed.
         needs_sources = bounds.reorder == "within_source"
         sources = [deliverable.sources() if needs_sources else frozenset[Hashable]() for deliverable in self.deliverables]
+        if needs_sources and not any(sources):
+            raise ConfigurationError(
+                f'reorder="within_source": {self.names[0]} comes from a source that keeps no order, such as a standard queue. Pass reorder=True, '
+                "or records of a FIFO queue, a stream, or a partition."
+            )
         self.start = Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in self.deliverables])
         self.look_requests: list[Request] = []  # of the last call of `observe` or the invariant
         self.recall: Recall | None = None  # the recorded behavior, if the handler depends on its responses alone
         self.must_run = False  # run the handler in each schedule, and only compare its behavior
+        self._unused: list[Invocation] = []  # built handlers that were never called
         self.variants: set[Fault] = set()  # fault variants to which the handler reacts differently
         self._in_transactions: set[str] = set()  # tables used in transactions
         self._lasting_answers: dict[Hashable, Callable[[], Any]] = {}  # repeat a store's responses about its structure
@@ -321,17 +328,26 @@ class Subject:
         self.threads.close()
         self._loop.close()
 
+    def renew_loop(self) -> None:
+        """Use a new event loop, because a forked child must not use its parent's."""
+        self._loop = asyncio.Runner()
+
     def begin(self) -> Invocation:
         """Reset the world, and build a handler."""
         return self.begin_processes(1)[0]
 
     def begin_processes(self, count: int) -> list[Invocation]:
-        """Reset the world, and build `count` handlers. The first one is built last, because `observe` might use the last one built."""
+        """Reset the world, and return `count` handlers. The first one is built last, because `observe` might use the last one built."""
         self.tapped_late = taps.extend()
         if self.tapped_late or self.always_anew:
             self.renew()
         self.machine.reset()
-        return [self.build() for _ in range(count)][::-1]
+        spares = [self._unused.pop() if self._unused else self.build() for _ in range(count - 1)]
+        return [self.build(), *spares]
+
+    def keep_unused(self, spares: Sequence[Invocation]) -> None:
+        """Keep the processes that a trial hasn't needed for the next trial, because `build` can take long."""
+        self._unused += spares
 
     @property
     def spare_processes(self) -> int:
@@ -437,7 +453,7 @@ class Subject:
             return self._find_stale_answer(request) or self.perform(request, key)
         if fault in (Fault.CUT_SHORT, Fault.CUT_EARLY):
             return self.perform(cut(request, early=fault is Fault.CUT_EARLY))
-        if fault not in (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED):
+        if not fault.is_partial:
             return self.perform(request, key)
         rest, remainder = leave_one_out(request, first=fault is Fault.FIRST_UNPROCESSED)
         answer = Reply() if rest is None else self.perform(rest)
@@ -518,7 +534,8 @@ class Subject:
             self._make(self.machine.begin_with(structure))
 
     def renew(self) -> None:
-        """Make a new world, and forget the responses of the old one."""
+        """Make a new world, and forget the responses of the old one, and the handlers that were built for it."""
+        self._unused.clear()
         self._explore_on(self.machine.without_memory())
 
     def _explore_on(self, machine: Machine) -> None:

@@ -30,6 +30,7 @@ from onewrite.testing.explorer.schedule import (
 )
 from onewrite.testing.explorer.subject import Invocation, Subject, format_delivery
 from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position, WorldState
+from onewrite.testing.taps.aws import is_batch
 from onewrite.testing.taps.mongodb_methods import may_find_nothing
 from onewrite.testing.taps.traffic import Key, Request
 
@@ -95,6 +96,7 @@ class Trial:
         self._outages: dict[Delivery, _Outage] = {}
         self._creation: _Creation | None = None
         self._states: list[WorldState] = []
+        self._spares: list[Invocation] = []  # processes that were started before the schedule
         self._start()
         self.position = subject.machine.position
 
@@ -133,7 +135,7 @@ class Trial:
         request, cancelled = stop.pending[index]
         request = self._subject.add_entities(request)
         outage = self._repeat_outage(step.delivery, request)
-        faults = () if outage else self._list_faults(stop, index, request)
+        faults = () if outage else self._list_faults(step.delivery, stop, index, request)
         variants = [variant for fault in faults for variant in list_variants(fault, request)]
         race_state = None if outage or cancelled else self._find_race_state(step.delivery, request)
         if race_state is not None:
@@ -315,6 +317,8 @@ class Trial:
         for call in self._calls.values():
             self._release(call)
         self._calls.clear()
+        self._subject.keep_unused(self._spares)
+        self._spares = []
 
     def _split_into_deliveries(self, parts: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield the messages of these parts, each with the parts of one delivery."""
@@ -336,7 +340,11 @@ class Trial:
     def take_over(self) -> None:
         """Continue in the process that would take over after a crash, if the bounds allow faults."""
         if self._subject.bounds.faults:
-            self._process = self._spares.pop() if self._spares else None
+            self.change_process()
+
+    def change_process(self) -> None:
+        """Continue in another process, in which no delivery has begun."""
+        self._process = self._spares.pop() if self._spares else None
 
     def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
         """Remove an ended delivery from its process. If the process has crashed, later deliveries go to a spare process.
@@ -350,7 +358,7 @@ class Trial:
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
         """Begin a delivery of these parts, in its own process if each delivery has one."""
         if self._subject.own_processes and (self._spares or self._subject.has_recovery):
-            self._process = self._spares.pop() if self._spares else None
+            self.change_process()
         if self._process is None:
             self._process = self._subject.build()
         self._processes[delivery] = self._process
@@ -424,15 +432,28 @@ class Trial:
         repeated_parts = tuple(first + place for place in failed_places) if isinstance(deliverable, LambdaEvent) else ()
         return settled_parts, repeated_parts
 
-    def _list_faults(self, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
+    def _list_faults(self, delivery: Delivery, stop: Standstill, index: int, request: Request) -> tuple[Fault, ...]:
         """Return the faults that can affect this request."""
         if stop.pending[index].cancelled:
             return (Fault.NEVER_SENT,)
-        if self.progress.faults == self._subject.bounds.faults:
+        has_more = self.progress.faults < self._subject.bounds.faults
+        if not self._subject.bounds.faults or not (has_more or is_batch(request)):
             return ()
         is_first = all(entry.cancelled for entry in stop.pending[:index])
         slow = (Fault.SLOW,) if stop.timers and is_first else ()
-        return *list_faults(request), *self._subject.list_dependent_faults(request), *slow
+        faults = *list_faults(request), *self._subject.list_dependent_faults(request), *slow
+        has_partial = not self._was_left(delivery, request)
+        return tuple([fault for fault in faults if (has_partial if fault.is_partial else has_more)])
+
+    def _was_left(self, delivery: Delivery, request: Request) -> bool:
+        """Whether a part of this batch was left unprocessed before in the same delivery."""
+        taken = (step.taken_step for step in self.steps if step.taken_step.step.fault.is_partial)
+        return any(
+            step.step.delivery == delivery
+            and step.request is not None
+            and _make_identity(step.request) == _make_identity(request)
+            for step in taken
+        )
 
     def _perform(
         self, call: AnyCall, request: Request, key: Hashable, step: ScheduleStep, race_state: WorldState | None
@@ -611,7 +632,7 @@ class TrialFromMemory(Trial):
         return self._histories[delivery].stop
 
     def _start(self) -> None:
-        self._process = None
+        self._process, self._spares = None, []
         self._subject.machine.reset()
 
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from onewrite.errors import ConfigurationError
 from onewrite.testing.model.contents import Contents, Place
 from onewrite.testing.taps.aws import find_client, find_service, is_dynamodb_client, make_twin, takes_plain_values
-from onewrite.testing.taps.mongodb import is_pymongo_client
+from onewrite.testing.taps.mongodb import is_pymongo_client, read_from_primary
 from onewrite.testing.taps.tap import Store, check_store, find_kind, is_async
 from onewrite.testing.taps.traffic import Request
 
@@ -90,6 +90,11 @@ class Location(NamedTuple):
             return self.memory is other.memory
         return self.region == other.region and not self.addresses.isdisjoint(other.addresses)
 
+    @property
+    def is_mocked(self) -> bool:
+        """Whether the addresses are those of AWS, at which tests reach moto."""
+        return all(".amazonaws.com" in address for address in self.addresses)
+
     def __str__(self) -> str:
         if self.memory is not None:
             return "a separate server in memory"
@@ -110,9 +115,20 @@ class Databases:
         """Return the name of the store's database, or None for a service without tables."""
         return self._names.get(store)
 
+    @property
+    def are_in_memory(self) -> bool:
+        """Whether all stores keep their data in this process, so that a forked child has its own copy."""
+        return all(location.memory is not None or location.is_mocked for location in self._locations.values())
+
     def find_keeper(self, database: str) -> Store:
         """Return the store that reads and restores the contents of this database."""
-        return self.stores[self.find_keeper_name(database)]
+        store = self.stores[self.find_keeper_name(database)]
+        return read_from_primary(store) if find_kind(store) == "collection" else store
+
+    def find_performer(self, request: Request) -> Store:
+        """Return the store that performs a request. A stale read is the explorer's decision, so the store itself reads from the primary."""
+        store = self.stores[request.store]
+        return read_from_primary(store) if find_kind(store) == "collection" else store
 
     def list_places(self, request: Request) -> list[Place]:
         """Return the tables that a request names. A request to a service that isn't a database names none."""

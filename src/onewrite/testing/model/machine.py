@@ -101,6 +101,13 @@ def reads_structure(request: Request) -> bool:
     return request.method in DESCRIBING or request.method == "DescribeTable"
 
 
+def _without_preference(request: Request) -> Request:
+    """Return the request without the read preference of its collection."""
+    if "read_preference" not in request.options:
+        return request
+    return replace(request, options={name: value for name, value in request.options.items() if name != "read_preference"})
+
+
 def copy_request(request: Request) -> Request:
     """Return a copy that the handler can't change through its own objects, or the request itself if it can't be copied."""
     try:
@@ -578,7 +585,7 @@ class Machine:
         before, own_request = self.present, copy_request(request)
         real, self._real = cast("_RealStores", self._real), None  # unknown if the request or the read after it fails
         try:
-            answer = yield partial(send, self.databases.stores, request)
+            answer = yield partial(send, self.databases.find_performer(request), _without_preference(request))
         except Exception as error:
             answer = error
         is_refused = isinstance(answer, Exception) and is_answer(answer)
@@ -705,5 +712,5 @@ class Machine:
         fresh = yield from self._read_all(())
         check_same(self._fresh.contents, fresh.contents)
         for request in structure:
-            yield partial(send, self.databases.stores, request)
+            yield partial(send, self.databases.find_performer(request), _without_preference(request))
         return (yield from self._read_all(structure))

@@ -261,6 +261,15 @@ class _Operations(BulkOperationBuilder):
         return details
 
 
+def perform_bulk_write(collection: Any, requests: Any, *, ordered: bool = True) -> BulkWriteResult:
+    """Do the operations on a collection of mongomock, whose own method doesn't support current pymongo versions."""
+    _refuse_options({"ordered=False": not ordered})
+    operations = _Operations(collection, ordered=True)
+    for request in requests:
+        request._add_to_bulk(operations)
+    return BulkWriteResult(operations.execute(), acknowledged=True)
+
+
 def _set_indexes(details: Any, positions: Sequence[int]) -> None:
     for entry, position in zip(details["upserted"], positions, strict=True):
         entry["index"] = position
@@ -382,12 +391,7 @@ class StandInCollection(_NoOpContext, Collection):
         return [self.create_index(list(document.pop("key").items()), **document) for document in documents]
 
     def bulk_write(self, requests: Any, *, ordered: bool = True) -> BulkWriteResult:
-        """Do the operations. mongomock's own method doesn't support current pymongo versions."""
-        _refuse_options({"ordered=False": not ordered})
-        operations = _Operations(self, ordered=True)
-        for request in requests:
-            request._add_to_bulk(operations)
-        return BulkWriteResult(operations.execute(), acknowledged=True)
+        return perform_bulk_write(self, requests, ordered=ordered)
 
     def _iter_documents(self, filter: Document) -> Any:
         _refuse_differences(filter)

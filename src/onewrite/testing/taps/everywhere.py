@@ -46,6 +46,9 @@ _CLASSES: dict[str, dict[str, tuple[str] | frozenset[str]]] = {
 }
 
 
+_WITH_OWN_SLEEP = sys.stdlib_module_names | {"onewrite"}
+
+
 class Listener(Protocol):
     """Responds to the calls on a client, collection, or database. The response is awaited if the method is asynchronous."""
 
@@ -103,6 +106,7 @@ class _Taps:
         self._lock = threading.Lock()
         self._users = 0
         self._originals: dict[str, list[tuple[Any, str, Any]]] = {}  # the original functions of a module's classes
+        self._module_count = 0  # when the names were tapped that modules have for `time.sleep`
 
     @contextmanager
     def on(self) -> Generator[None, None, None]:
@@ -126,6 +130,9 @@ class _Taps:
             untapped = [module for module in modules if module in sys.modules and module not in self._originals]
             for module in untapped:
                 self._originals[module] = _tap_module(module)
+            if len(sys.modules) != self._module_count:
+                self._module_count = len(sys.modules)
+                self._originals.setdefault("", []).extend(_tap_names_of_sleep(self._originals["time"]))
         return bool(untapped)
 
     def _take_off(self) -> None:
@@ -133,6 +140,7 @@ class _Taps:
             for owner, name, original in patches:
                 setattr(owner, name, original)
         self._originals.clear()
+        self._module_count = 0
 
 
 taps = _Taps()
@@ -170,6 +178,20 @@ def _tap_module(module: str) -> list[tuple[Any, str, Any]]:
         setattr(owner, name, wrapper(original))
         originals.append((owner, name, original))
     return originals
+
+
+def _tap_names_of_sleep(originals: Iterable[tuple[Any, str, Any]]) -> list[tuple[Any, str, Any]]:
+    """Tap `time.sleep` in modules that have imported it by name, and return what they had."""
+    sleeps = {id(original): getattr(owner, name) for owner, name, original in originals}
+    tapped: list[tuple[Any, str, Any]] = []
+    for module in [*sys.modules.values()]:
+        if getattr(module, "__name__", "").partition(".")[0] in _WITH_OWN_SLEEP:
+            continue
+        for name, value in [*getattr(module, "__dict__", {}).items()]:
+            if id(value) in sleeps:
+                setattr(module, name, sleeps[id(value)])
+                tapped.append((module, name, value))
+    return tapped
 
 
 def _list_patches(module: str) -> Iterator[Patch]:

@@ -475,7 +475,7 @@ def _refuse_misuse(text: str) -> NoReturn:
 def send(collection: Any, request: Request, *, awaited: bool) -> Any:
     """Send a request. If pymongo returns a cursor, return a list of its documents."""
     target = _find_target(collection, request)
-    method: Any = getattr(target, request.method)
+    method: Any = _find_method(target, request.method)
     arguments = {name: value for name, value in request.arguments.items() if name != "then"}
     # mongomock has different names for some of the required arguments, so pass these by position.
     answer = method(*[arguments.pop(name) for name in list_required_names(request.method)], **arguments)
@@ -484,6 +484,23 @@ def send(collection: Any, request: Request, *, awaited: bool) -> Any:
     if request.method not in CURSORS:
         return answer
     return _list_documents(answer) if awaited else list(answer)
+
+
+def read_from_primary(collection: Any) -> Any:
+    """Return the collection with reads from the primary. A server without secondaries would let others wait."""
+    from pymongo import ReadPreference
+
+    is_primary = getattr(collection, "read_preference", ReadPreference.PRIMARY) == ReadPreference.PRIMARY
+    return collection if is_primary else collection.with_options(read_preference=ReadPreference.PRIMARY)
+
+
+def _find_method(target: Any, name: str) -> Callable[..., Any]:
+    """Return the method. mongomock's own `bulk_write` fails with current pymongo versions, so it is replaced."""
+    if name == "bulk_write" and type(target).__module__ == "mongomock.collection":
+        from onewrite.testing.standins.collection import perform_bulk_write
+
+        return partial(perform_bulk_write, target)
+    return getattr(target, name)  # type: ignore[no-any-return]  # a store is of any type here
 
 
 async def _list_documents(cursor: Any) -> list[Any]:

@@ -1,0 +1,144 @@
+"""The surroundings of a handler that an exploration varies in undisturbed processing: the process, and its clock."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import pickle
+import select
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from onewrite.testing.explorer.calls import is_own_code
+
+# --- a process in which no message was handled --------------------------------------------------------------------------
+
+_SECONDS_IN_CHILD = 20.0  # a forked child can hang if another thread held a lock
+
+
+def run_in_child(work: Callable[[], Any]) -> Any:
+    """Return the result of `work` in a forked child, which leaves no trace in this process. Return None if that is impossible."""
+    if not hasattr(os, "fork"):
+        return None
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # about other threads, which the child doesn't need
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, pickle.dumps(work()))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    try:
+        result = _read_all(reader)
+    finally:
+        os.close(reader)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    try:
+        return pickle.loads(result)  # noqa: S301  # from the own child
+    except Exception:  # the child has failed, or its result can't be pickled
+        return None
+
+
+def _read_all(reader: int) -> bytes:
+    """Read to the end of the pipe, or until the time is up."""
+    parts: list[bytes] = []
+    end = time.monotonic() + _SECONDS_IN_CHILD
+    while select.select([reader], [], [], max(end - time.monotonic(), 0))[0]:
+        parts.append(os.read(reader, 65536))
+        if not parts[-1]:
+            break
+    return b"".join(parts)
+
+
+# --- a clock that is a day ahead ------------------------------------------------------------------------------------------
+
+_DAY = 86_400
+_REAL_TIME, _REAL_DATETIME, _REAL_DATE = time.time, dt.datetime, dt.date
+_SEVERAL = 100  # readings: a clock that shows the same time in all of them is frozen
+
+
+def is_frozen() -> bool:
+    """Whether the test has stopped the process's clock, for example by freezegun."""
+    return len({time.time() for _ in range(_SEVERAL)}) == 1
+
+
+class _SameInstances(type):
+    """Makes a class accept the instances of the real class, from which it is derived."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__mro__[1])
+
+
+class _Datetime(dt.datetime, metaclass=_SameInstances):
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return _REAL_DATETIME.fromtimestamp(_REAL_TIME() + _DAY, tz)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        return cls.now(dt.UTC).replace(tzinfo=None)
+
+    @classmethod
+    def today(cls) -> Any:
+        return cls.now()
+
+
+class _Date(dt.date, metaclass=_SameInstances):
+    @classmethod
+    def today(cls) -> Any:
+        return _REAL_DATETIME.fromtimestamp(_REAL_TIME() + _DAY).date()  # in local time, as `today` is
+
+
+@contextmanager
+def a_day_ahead() -> Generator[None]:
+    """Set the clock that the user's code reads a day ahead, in `time`, `datetime`, and what was imported from them."""
+    replacements = _make_replacements()
+    places = [(owner, name, value) for owner in _list_owners() for name, value in _list_attributes(owner, replacements)]
+    for owner, name, value in places:
+        setattr(owner, name, replacements[id(value)])
+    try:
+        yield
+    finally:
+        for owner, name, value in places:
+            setattr(owner, name, value)
+
+
+def _make_replacements() -> dict[int, Any]:
+    """Return what takes the place of each function and class that reads the clock, by its ID."""
+    real_time, real_ns = time.time, time.time_ns
+    real_gmtime, real_localtime, real_strftime = time.gmtime, time.localtime, time.strftime
+
+    def tell(read: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda seconds=None: read(real_time() + _DAY if seconds is None else seconds)
+
+    return {
+        id(real_time): lambda: real_time() + _DAY,
+        id(real_ns): lambda: real_ns() + _DAY * 10**9,
+        id(real_gmtime): tell(real_gmtime),
+        id(real_localtime): tell(real_localtime),
+        id(real_strftime): lambda form, moment=None: real_strftime(form, moment or real_localtime(real_time() + _DAY)),
+        id(_REAL_DATETIME): _Datetime,
+        id(_REAL_DATE): _Date,
+    }
+
+
+def _list_owners() -> Iterator[Any]:
+    yield from (time, dt)
+    for module in [*sys.modules.values()]:
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and is_own_code(file) and module.__name__ != __name__:
+            yield module
+
+
+def _list_attributes(owner: Any, replacements: dict[int, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in [*cast("dict[str, Any]", vars(owner)).items()]:
+        if id(value) in replacements:
+            yield name, value

@@ -1,0 +1,127 @@
+"""What handlers rely on outside the stores is varied, refused, or named; right uses of it pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from onewrite import ConfigurationError
+from tests.gallery import right_outside, wrong_outside
+from tests.gallery.banking import explore_customers
+from tests.gallery.cases import Worlds, deposit, handlers_in
+
+BOTH, DYNAMODB, MONGODB = ("dynamodb", "mongodb"), ("dynamodb",), ("mongodb",)
+ONE, TWO = (deposit(1),), (deposit(1), deposit(2))
+
+
+@dataclass(frozen=True)
+class Case:
+    messages: tuple[Any, ...] = TWO
+    engines: tuple[str, ...] = BOTH
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+
+
+PARTLY_WRITTEN = {
+    "marked_and_added_in_one_command": Case(ONE, MONGODB),
+    "all_lines_inserted_at_once": Case(ONE, MONGODB),
+    "all_customers_updated_at_once": Case(ONE, MONGODB, {"concurrency": 1}),
+    "mark_in_the_batch": Case(ONE, DYNAMODB),
+    "first_line_taken_for_all": Case(ONE, DYNAMODB),
+    "moved_in_a_batch": Case(ONE, DYNAMODB, {"concurrency": 1}),
+}
+SHARED = (
+    *("lock_of_the_module", "ids_of_the_module", "FlagOfTheClass", "flag_of_the_environment"),
+    *("key_in_redis", "lock_file", "lock_file_of_the_message"),
+)
+NOT_REPEATABLE = {
+    "customer_of_the_first_message": "state that a module keeps",
+    "RateOfTheFirstMessage": "state that a module keeps",
+    "tenant_in_a_context_variable": "a context variable",
+    "key_of_the_day": "a day ahead",
+    "key_of_the_hour": "a day ahead",
+    "key_of_the_minute": "a day ahead",
+}
+ORDERED = ("last_write_wins", "first_write_and_the_last", "doubled_and_added")
+RIGHT = {
+    "seat_taken_once": Case(),
+    "quota_used_up": Case(),
+    "address_reserved": Case(),
+    "lock_of_the_process": Case(ONE),
+    "lock_of_the_loop": Case(engines=("async mongodb",)),
+    "pure_function_cached_in_the_module": Case(),
+    "tenant_reset_in_its_context": Case(),
+    "balance_of_each_message": Case(),
+    "both_guarded_in_one_command": Case(ONE, MONGODB),
+    "batch_until_nothing_is_left": Case(ONE, DYNAMODB),
+}
+
+
+@pytest.fixture(autouse=True)
+def _new_process() -> None:
+    """A module's state is as at the start of a process."""
+    wrong_outside._SETTINGS.clear()
+    wrong_outside.RateOfTheFirstMessage.rate = 0
+
+
+def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, name: str, case: Case) -> Any:
+    return explore_customers(explore, worlds, engine, getattr(handlers, name), case.messages, case.bounds)
+
+
+def on_engines(cases: Mapping[str, Case]) -> list[tuple[str, str]]:
+    return [(name, engine) for name, case in cases.items() for engine in case.engines]
+
+
+@pytest.mark.parametrize(("name", "engine"), on_engines(PARTLY_WRITTEN))
+@pytest.mark.few(3)
+def test_a_write_that_can_happen_in_part_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+    report = explored(explore, worlds, engine, wrong_outside, name, PARTLY_WRITTEN[name])
+    assert report.counterexample is not None
+    assert report.schedules < 500
+
+
+@pytest.mark.parametrize("engine", BOTH)
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.few(4)
+def test_a_lock_that_processes_do_not_share_is_refused(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"behaves differently while m1, delivery 1 is stopped.*outside build\(store\)"
+    ):
+        explored(explore, worlds, engine, wrong_outside, name, Case())
+
+
+@pytest.mark.parametrize("engine", BOTH)
+@pytest.mark.parametrize(("name", "cause"), NOT_REPEATABLE.items())
+@pytest.mark.few(4)
+def test_a_handler_that_depends_on_its_surroundings_is_reported(
+    explore: Any, worlds: Worlds, engine: str, name: str, cause: str
+) -> None:
+    assert cause in str(explored(explore, worlds, engine, wrong_outside, name, Case()).nondeterministic)
+
+
+@pytest.mark.parametrize("engine", BOTH)
+@pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.few(2)
+def test_a_handler_that_depends_on_the_order_gets_a_remark(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+    report = explored(explore, worlds, engine, wrong_outside, name, Case(bounds={"deliveries": 1}))
+    assert "The end depends on the order of the messages" in str(report)
+
+
+@pytest.mark.parametrize(("name", "engine"), on_engines(RIGHT))
+@pytest.mark.few(5)
+def test_a_right_use_of_the_surroundings_passes(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
+    report = explored(explore, worlds, engine, right_outside, name, RIGHT[name])
+    report.assert_effectively_once()
+    assert report.exhausted
+
+
+@pytest.mark.parametrize(
+    ("handlers", "tried"),
+    [(wrong_outside, [*PARTLY_WRITTEN, *SHARED, *NOT_REPEATABLE, *ORDERED]), (right_outside, [*RIGHT])],
+    ids=["wrong", "right"],
+)
+def test_every_handler_is_tested(handlers: ModuleType, tried: list[str]) -> None:
+    assert sorted(tried) == sorted(handlers_in(handlers))
