@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 from functools import partial
@@ -70,7 +71,19 @@ def test_exit_code_of_one_pass_shows_remaining_events(module: Any, capsys: pytes
     assert "2 published, 1 pending, 1 refused, the oldest for 0:00:0" in err
     assert "Its entity publishes no later event until" in err
     assert err.endswith("the relay has stopped\n")
-    assert main(["relay", NAME, "--once"]) == 0
+    assert main(["relay", NAME, "--once"]) == 5  # the refused event waits for its next attempt
+    err = capsys.readouterr().err
+    assert re.search(r"Relay: still pending: 0:00:0\d  1 pending  Poison [0-9a-f-]+  number 1 of shop/orders/_id=N:1/", err)
+
+
+def test_events_of_many_entities_are_counted_after_one_pass(
+    module: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onewrite.operate.relay._MAX_LOGGED", 1)
+    module.orders.update_one(Message("m3"), {"_id": 3}, {"$set": {"n": 1}}, upsert=True, emit=[Event("Poison", {"n": 1})])
+    assert main(["relay", NAME, "--once"]) == 5
+    err = capsys.readouterr().err
+    assert (err.count("still pending"), "more entities have pending events: 1." in err) == (1, True)
 
 
 def test_relay_runs_until_stopped_and_reports_metrics(
@@ -280,11 +293,11 @@ def tell():
 """
 
 
-@pytest.mark.parametrize("options", [[], ["--once"]])
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--once"], 5)])
 @pytest.mark.few(1)
-def test_signal_during_a_pass_clears_published_events(tmp_path: Path, options: list[str]) -> None:
+def test_signal_during_a_pass_clears_published_events(tmp_path: Path, options: list[str], code: int) -> None:
     (tmp_path / "shop_relays.py").write_text(SIGNALLED)
     command = [sys.executable, "-m", "onewrite", "relay", NAME, *options]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert (process.stdout, process.returncode) == ("3 3 0\n", 0)
+    assert (process.stdout, process.returncode) == ("3 3 0\n", code)
     assert "the relay has stopped" in process.stderr

@@ -72,7 +72,12 @@ def test_key_option_accepts_a_listed_document(own_id: Any) -> None:
         ({"collection": "mongodb://secret@127.0.0.1/shop"}, "--collection: expected"),
         ({"collection": "mongodb://u:secret@h/shop..orders"}, "--collection: expected"),
         ({"collection": "mongodb://u:secret@[::1/shop.orders"}, "--collection: expected"),
-        ({"collection": "mongodb://u:secret@h/shop.orders?tls=true&tlsCAFile=/none"}, "can't be reached by this URI"),
+        (
+            {"collection": "mongodb://u:secret@h/shop.orders?tls=true&tlsCAFile=/none"},
+            r"pymongo accepts \(FileNotFoundError\)",
+        ),
+        ({"collection": "mongodb://u:secret/part@h/shop.orders"}, r"pymongo accepts \(InvalidURI\)"),
+        ({"collection": "mongodb://h:x/shop.orders"}, r"pymongo accepts \(ValueError: Port "),
         ({"table": "orders", "region": "eu-west-1", "endpoint_url": "no url"}, "boto3 can't create a client for dynamodb"),
     ],
 )

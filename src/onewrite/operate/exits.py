@@ -67,7 +67,8 @@ def make_deadline(seconds: float) -> Callable[[], None]:
         begun.get()
         time.sleep(seconds + _LAST_WORDS)
         end_at_last(Exit.INTERRUPTED, _LAST_WORDS)  # the hanging code can hold a log's lock
-        logger.error("Not everything has ended within %g seconds of the signal", seconds)
+        text = "The relay has not ended within %g seconds of the signal. The events of its last call can be published twice"
+        logger.error(text, seconds)
         os._exit(Exit.INTERRUPTED)
 
     threading.Thread(target=wait, name="onewrite-drain", daemon=True).start()

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from logging import INFO
+from logging import INFO, WARNING
 
 from onewrite.core.event import Outbox
 from onewrite.core.forking import on_signals
@@ -50,6 +50,8 @@ from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
 
 _SUMMARY = 60.0  # seconds between two summary lines
+_MAX_LISTED = 1000  # maximum number of listed entities of a kind
+_MAX_LOGGED = 20  # maximum number of entities that --once names in the log
 _STORE_OPTIONS = ("outbox", "index", "to", "table", "collection", "region", "endpoint_url")
 
 
@@ -169,19 +171,34 @@ def _publish(relay: Relay, options: Options) -> int:
     code: int = Exit.DONE
     stop = _make_stop(relay, options["drain_seconds"], owns_process=options["owns_process"])
     if options["once"]:
+        began = time.monotonic()
         with on_signals(stop):
             sweep = relay.sweep(oldest)
-        report_pass(sweep, progress.count)
+            report_pass(sweep, progress.count)
+            if sweep.error is None:
+                remaining = [
+                    waiting
+                    for waiting in relay.waiting(oldest, most=_MAX_LISTED)
+                    if not 0 <= waiting.age < time.monotonic() - began  # emitted during the pass
+                ]
+                _log_remaining(remaining)
+                code = Exit.FOUND if remaining or sweep.broken else Exit.DONE
         if sweep.error or sweep.failed:
             code = Exit.FAILED
-        elif sweep.refused or sweep.broken:
-            code = Exit.FOUND
     else:
         with on_signals(stop):
             relay.run(poll=options["poll"], older_than=oldest, on_pass=progress.count)
     progress.sum_up(last=True)
     log(INFO, "the relay has stopped")
     return code
+
+
+def _log_remaining(remaining: Sequence[Waiting]) -> None:
+    """Name the entities whose events the pass left pending. The relay doesn't retry a refused event in each pass."""
+    for waiting in remaining[:_MAX_LOGGED]:
+        log(WARNING, "Relay: still pending: %s", _format_line(waiting))
+    if (more := len(remaining) - _MAX_LOGGED) > 0:
+        log(WARNING, "Relay: more entities have pending events: %d. To list them, run onewrite relay --stuck", more)
 
 
 def _make_stop(relay: Relay, drain_seconds: float, *, owns_process: bool) -> Callable[[], None]:
@@ -233,9 +250,6 @@ class PassLog:
         oldest = f", the oldest for {format_age(self._last.oldest)}" if pending else ""
         log(INFO, "%s%s", text, oldest, details={**counts, "oldest_seconds": round(self._last.oldest, 3)})
         self._counts.clear()
-
-
-_MAX_LISTED = 1000  # maximum number of listed entities of a kind
 
 
 def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:

@@ -144,7 +144,12 @@ def open_collection(url: str) -> Any:
     try:
         connection: MongoClient[dict[str, Any]] = MongoClient(url, **timeouts)
     except (PyMongoError, ValueError, OSError) as error:  # it also names files
-        raise ConfigurationError(f"MongoDB can't be reached by this URI: {error}") from error
+        # pymongo quotes what it takes for a port, which can be a part of a password with an unescaped character.
+        reason = type(error).__name__ if "@" in url else f"{type(error).__name__}: {error}"
+        raise ConfigurationError(
+            f"--collection isn't a MongoDB URI that pymongo accepts ({reason}). Percent-encode the user's name and password, and check "
+            "the options."
+        ) from error
     _open_clients.append(connection)
     try:
         return connection[database][collection]

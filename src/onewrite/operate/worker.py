@@ -121,6 +121,8 @@ def _work(options: Options) -> int:
         client = make_default_client(queue_url, region=options["region"], endpoint_url=options["endpoint_url"])
         more = {name: options[name] for name in _WORKER_OPTIONS}
         if not run_worker(function, queue_url, {**more, "client": client, "on_outcome": hook}, owns_process=owns_process):
+            text = "The worker has not ended within %g seconds of the signal. Its unsettled messages are redelivered"
+            logger.error(text, options["drain_seconds"])
             leave(Exit.INTERRUPTED)
     except ConfigurationError as error:
         return _report(error, style, Exit.REFUSED)

@@ -15,6 +15,7 @@ from onewrite.core.label import (
     describe_mismatch,
     describe_remedy,
     is_ours,
+    is_outbox_label,
     make_outbox_label,
     write_constructor,
 )
@@ -217,7 +218,7 @@ def check_outbox_index(facts: Facts) -> Findings:
     boxes = [store.outbox for store in _find_local_stores(facts) if store.outbox]
     if facts.collection is not None:
         keys = require(facts.index_keys, _STORE_OPTIONS)
-        if not boxes and not any(OUTBOX.label in entity.fields for entity in facts.entities):
+        if not boxes and not any(is_outbox_label(entity.fields.get(OUTBOX.label)) for entity in facts.entities):
             raise NotCheckedError("The module has no store with an outbox, and the sample has no outbox.")
         if all(key[:1] != (OUTBOX.due,) for key in keys):
             yield DoctorFinding(
@@ -229,7 +230,7 @@ def check_outbox_index(facts: Facts) -> Findings:
             )
         return f"{facts.collection} has an index on {OUTBOX.due}."
     table = require(facts.table, _STORE_OPTIONS)
-    if not boxes and not any(OUTBOX.label in entity.fields for entity in facts.entities):
+    if not boxes and not any(is_outbox_label(entity.fields.get(OUTBOX.label)) for entity in facts.entities):
         raise NotCheckedError("The module has no store with an outbox, and the sample has no outbox.")
     described = {index.name: _describe(index) for index in table.indexes}
     needed = _describe(TableIndex("", (OUTBOX.shard, OUTBOX.due), frozenset(), ("N", "S")))
