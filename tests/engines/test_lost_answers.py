@@ -119,9 +119,9 @@ def test_refusal_is_remembered_if_response_is_lost(
 ) -> None:
     dynamo.put_item(TableName=table, Item={"id": {"S": "e"}, "closed": {"BOOL": True}})
     orders = guard(InSequence())
-    is_open = {"ConditionExpression": "attribute_not_exists(closed)"}
+    is_open = {"ConditionExpression": "attribute_not_exists(closed)", "rejected_ok": True}
     fault_proxy.plan(Fault.PASS, fault)
-    assert add(orders, M1, **is_open) == Rejected(M1, {"id": "e", "closed": True})
+    assert add(orders, M1, **is_open) == Rejected(M1, {"id": "e", "closed": True}, settled=True)
     assert fault_proxy.operations == ["UpdateItem"] * 3
     assert isinstance(add(orders, M1, **is_open), Duplicate)
     assert isinstance(add(orders, M2), Applied)

@@ -55,7 +55,7 @@ def fast(documents: Documents, ledger: AnyLedger) -> GuardedCollection:
 
 
 def insert(guarded: GuardedCollection, message: Message = M1) -> Outcome:
-    return guarded.insert_one(message, {"_id": "e", "n": 1})
+    return guarded.insert_one(message, {"_id": "e", "n": 1}, rejected_ok=True)
 
 
 Write = Callable[[GuardedCollection, Message], Outcome]
@@ -106,7 +106,7 @@ def test_refused_insert_raises_if_other_writes_are_unconfirmed(replica_set: Repl
         documents.with_options(write_concern=WriteConcern(w=1)).insert_one({"_id": "beside"})
         with pytest.raises(UNCONFIRMED):
             insert(guarded, M2)
-    assert insert(guarded, M2) == Rejected(M2, {"_id": "e", "n": 1})
+    assert insert(guarded, M2) == Rejected(M2, {"_id": "e", "n": 1}, settled=True)
 
 
 @ledgers

@@ -59,10 +59,11 @@ COST_CASES: dict[str, tuple[AnyLedger, list[Delivery]]] = {
     "a new message": (SeenIds(), [("upsert", 1)]),
     "a duplicate": (SeenIds(), [("upsert", 1), ("upsert", 1)]),
     "a refusal by your condition": (SeenIds(), [("upsert", 1), ("refused", 2)]),
-    "the same with `InSequence`": (InSequence(), [("upsert", 1), ("refused", 2)]),
+    "the same with `InSequence` and `rejected_ok=True`": (InSequence(), [("upsert", 1), ("refused", 2)]),
     "an external effect: `begin` and finish": (SeenIds(), [("upsert", 1), ("effect", 2)]),
     "ten messages with `fold`": (SeenIds(), [("upsert", 1), ("ten", 2)]),
 }
+REFUSED: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(n)", "rejected_ok": True}
 STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
 
 
@@ -76,13 +77,13 @@ def of_table(store: GuardedTable) -> Ways:
         return store.update_item(message, **addition(message, "e"), **native)
 
     def refused(fresh: list[Message]) -> dict[str, Any]:
-        return {**addition(fresh[0], "e"), "ConditionExpression": "attribute_not_exists(n)"}
+        return {**addition(fresh[0], "e"), **REFUSED}
 
     return {
         "upsert": add,
         "update": lambda message: add(message, ConditionExpression="attribute_exists(n)"),
-        "refused": lambda message: add(message, ConditionExpression="attribute_not_exists(n)"),
-        "refused upsert": lambda message: add(message, ConditionExpression="attribute_not_exists(n)"),
+        "refused": lambda message: add(message, **REFUSED),
+        "refused upsert": lambda message: add(message, **REFUSED),
         "create": lambda message: store.put_item(message, Item={"id": "e", "n": 1}),
         "effect": lambda message: store.perform(
             message, "charge", lambda _: None, Key={"id": "e"}, then=lambda _: {"UpdateExpression": "REMOVE x"}, **STEP
@@ -94,10 +95,10 @@ def of_table(store: GuardedTable) -> Ways:
 
 def of_collection(store: GuardedCollection) -> Ways:
     def add(message: Message, *, upsert: bool, **condition: Any) -> Outcome:
-        return store.update_one(message, {"_id": "e", **condition}, increment(message), upsert=upsert)
+        return store.update_one(message, {"_id": "e", **condition}, increment(message), upsert=upsert, rejected_ok=True)
 
     def refused(fresh: list[Message]) -> dict[str, Any]:
-        return {"filter": {"_id": "e", "n": 7}, "update": increment(fresh[0])}
+        return {"filter": {"_id": "e", "n": 7}, "update": increment(fresh[0]), "rejected_ok": True}
 
     return {
         "upsert": lambda message: add(message, upsert=True),

@@ -90,8 +90,8 @@ WRITES: dict[str, Deliver] = {
 LOOKS: dict[str, Deliver] = {
     "seen": lambda store, m, q: store.seen(m, q),
     "begin": lambda store, m, q: store.begin(m, "charge", q, **STEP),
-    "insert": lambda store, m, q: store.insert_one(m, q),
-    "several": lambda store, m, q: store.fold([m, M2], lambda _: {"filter": {**q, "n": 1}, "update": ADD}),
+    "insert": lambda store, m, q: store.insert_one(m, q, rejected_ok=True),
+    "several": lambda store, m, q: store.fold([m, M2], lambda _: {"filter": {**q, "n": 1}, "update": ADD, "rejected_ok": True}),
 }
 
 
@@ -193,7 +193,7 @@ def accept_lost_response(key: Any, kinds: list[type[Any]]) -> list[type[Any]]:
 
 CREATIONS: dict[str, Deliver] = {
     **{name: WRITES[name] for name in ("upsert", "pipeline", "find before", "find after", "record", "fold")},
-    "insert": lambda store, m, q: store.insert_one(m, {**q, "n": 1}),
+    "insert": lambda store, m, q: store.insert_one(m, {**q, "n": 1}, rejected_ok=True),
 }
 
 
