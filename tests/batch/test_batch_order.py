@@ -10,9 +10,22 @@ from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Busy, Deferred, Duplicate, InSequence, Message, Outcome, Superseded, Uncertain
+from onewrite import (
+    Answer,
+    Applied,
+    Busy,
+    Deferred,
+    Duplicate,
+    HighWaterMark,
+    InSequence,
+    Message,
+    Missing,
+    Outcome,
+    Superseded,
+    Uncertain,
+)
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.order import Lanes, find_order
+from onewrite.batch.order import Lanes, RecordState, find_order
 from onewrite.identity import sqs_message_id
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
@@ -25,6 +38,12 @@ def by_place(record: Any) -> Message:
     body = record["body"]
     place = body[1:]
     return Message(body, body[0], int(place) if place.isdigit() else None)
+
+
+def read(*places: tuple[str, int | str]) -> RecordState:
+    """A record with a message at each place, as read by a handler."""
+    messages = tuple([Message(f"{source}{number}", source, number) for source, number in places])
+    return RecordState(None, 0, messages, None, messages, float)
 
 
 class Counting:
@@ -52,8 +71,16 @@ class Counting:
 
 def test_equal_sequences_keep_order_and_types_are_not_compared() -> None:
     sequences: list[int | str] = ["b", 5, "a", 5, 1]
-    mixed = [Message(str(number), "s", sequence) for number, sequence in enumerate(sequences)]
-    assert find_order(mixed)[1] == [4, 1, 3, 2, 0]
+    assert find_order([read(("s", sequence)) for sequence in sequences])[1] == [4, 1, 3, 2, 0]
+
+
+def test_records_that_share_a_source_share_a_lane() -> None:
+    lanes, order = find_order(
+        [read(("s", 3)), read(("t", 1)), None, read(("s", 1), ("s", 2)), read(("u", 1), ("t", 2)), read()]
+    )
+    assert (lanes[0], lanes[1], lanes[2], lanes[5]) == (lanes[3], lanes[4], None, None)
+    assert lanes[0] != lanes[1]
+    assert order == [3, 1, 2, 0, 4, 5]
 
 
 def test_retried_records_precede_waiting_ones_of_their_lane() -> None:
@@ -63,6 +90,54 @@ def test_retried_records_precede_waiting_ones_of_their_lane() -> None:
     for ended, following in ((2, 0), (0, 1), (1, 3)):
         lanes.end(ended, is_done=True)
         assert lanes.take() == following
+
+
+class Throttled:
+    """An entity with a mark for each source, in which the write of one message fails at first."""
+
+    def __init__(self, failing: str) -> None:
+        self.collection, self.failing = mongomock_collection("c"), failing
+        self.marks = GuardedCollection(self.collection, HighWaterMark())
+
+    def __call__(self, message: Message) -> Outcome:
+        if message.id == self.failing:
+            raise TimeoutError
+        return self.marks.update_one(message, {"_id": "e"}, {"$push": {"ids": message.id}}, upsert=True)
+
+    @property
+    def ids(self) -> list[str]:
+        return (self.collection.find_one({"_id": "e"}) or {}).get("ids", [])
+
+
+def in_batches(handle: Throttled, **options: Any) -> Any:
+    return sqs_handler(by_place, **options)(handle)
+
+
+def in_groups(handle: Throttled, **options: Any) -> Any:
+    def each(messages: list[Message]) -> list[Outcome]:
+        return [handle(message) for message in messages]
+
+    return sqs_handler(by_place, group_by=lambda message: message.id > "b2", **options)(each)
+
+
+def in_tasks(handle: Throttled, **options: Any) -> Any:
+    async def each(message: Message) -> Outcome:
+        return handle(message)
+
+    return sqs_handler(by_place, **options)(each)
+
+
+@pytest.mark.parametrize("make", [in_batches, in_groups, in_tasks], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("workers", [1, 4])
+def test_failed_record_holds_its_source_back(make: Callable[..., Any], workers: int) -> None:
+    """A later record would move the mark past the failed one, which would be Stale, and lost."""
+    handle = Throttled("a2")
+    batch = sqs(["a1", "a3", "b1", "a2", "b2", "b3"])
+    handler = make(handle, max_workers=workers)
+    assert sorted(identifiers(handler(batch))) == ["id-a2", "id-a3"]
+    handle.failing = ""
+    assert identifiers(handler(batch)) == []
+    assert sorted(handle.ids) == ["a1", "a2", "a3", "b1", "b2", "b3"]
 
 
 def test_order_of_a_fifo_queue_is_kept() -> None:
@@ -121,12 +196,28 @@ def test_retried_message_has_its_body_object_unchanged() -> None:
     assert counting.calls == ["a2", "a1", "a2"]
 
 
+def by_places(record: Any) -> list[Message]:
+    return [by_place({"body": place}) for place in record["body"].split()]
+
+
 def test_retried_messages_of_one_source_follow_each_other() -> None:
-    """Their first message is in a record with one of another source, so this record is in no order with theirs."""
+    """Their first message is the second one of a record, which is sorted by its first one."""
     counting = Counting()
-    handler = sqs_handler(lambda record: [by_place({"body": place}) for place in record["body"].split()])(counting)
-    assert identifiers(handler(sqs(["a2", "a3", "a1 b1"]))) == []
-    assert counting.calls == ["a2", "a3", "a1", "b1", "a2", "a3"]
+    assert identifiers(sqs_handler(by_places)(counting)(sqs(["a2", "a3", "b1 a1"]))) == []
+    assert counting.calls == ["a2", "a3", "b1", "a1", "a2", "a3"]
+
+
+def test_earlier_message_of_a_failed_source_is_not_held() -> None:
+    """Each record has a message that fails until the other record's first one is in."""
+    calls: list[str] = []
+
+    def each(message: Message) -> Outcome:
+        calls.append(message.id)
+        return Missing(message) if message.sequence == 2 and f"{message.source}1" not in calls else Applied(message)
+
+    handler = sqs_handler(by_places)(each)
+    assert identifiers(handler(sqs(["a1 b2", "b1 a2", "b3"]))) == ["id-a1 b2", "id-b3"]
+    assert calls == ["a1", "b2", "b1", "a2"]
 
 
 def test_message_waiting_for_an_absent_one_is_redelivered() -> None:

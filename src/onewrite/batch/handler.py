@@ -29,7 +29,17 @@ from onewrite.batch.function import (
     shorten_name,
     with_unreturned,
 )
-from onewrite.batch.order import Lanes, RecordState, Turn, Unit, find_order, make_group_units, make_run_units, split_runs
+from onewrite.batch.order import (
+    HeldSources,
+    Lanes,
+    RecordState,
+    Turn,
+    Unit,
+    find_order,
+    make_group_units,
+    make_run_units,
+    split_runs,
+)
 from onewrite.batch.report import (
     EveryRecordFailed,
     Failure,
@@ -235,13 +245,15 @@ class Handler(Generic[R]):
         if self.is_async:
             return workers.run_in_loop(lambda: self.aprocess_in_order(records))
         with self._log_lane(records) as lane:
-            lane.results = self._run(self._steps(self._list_turns(lane.states), _NO_DEADLINE, in_order=True))
+            lane.results = self._run(self._steps(self._list_turns(lane.states), _NO_DEADLINE, HeldSources(), in_order=True))
         return lane.ordered_results
 
     async def aprocess_in_order(self, records: Iterable[Any]) -> list[Result]:
         """Process records as `process_in_order` does, in the running event loop."""
         with self._log_lane(records) as lane:
-            lane.results = await self._arun(self._steps(self._list_turns(lane.states), _NO_DEADLINE, in_order=True))
+            lane.results = await self._arun(
+                self._steps(self._list_turns(lane.states), _NO_DEADLINE, HeldSources(), in_order=True)
+            )
         return lane.ordered_results
 
     @contextmanager
@@ -337,15 +349,16 @@ class Handler(Generic[R]):
         deadline = Deadline(time_left, self._margin)
         states_ahead: list[RecordState | None] = [None] * count
         units: list[Unit] = []
+        held_sources = HeldSources()
 
         def steps(number: int) -> _Steps:
             """Return the steps of a record, or from `count` on, of a unit."""
             if number >= count:
-                return self._steps([units[number - count].turns], deadline, in_order=in_order)
+                return self._steps([units[number - count].turns], deadline, held_sources, in_order=in_order)
             # A retry reads the messages again, because the function can change them.
             state, states_ahead[number] = states_ahead[number], None
             state = self.read(records[number], number) if state is None else state
-            return self._steps(self._list_turns([state]), deadline, in_order=True)
+            return self._steps(self._list_turns([state]), deadline, held_sources, in_order=True)
 
         def process(number: int) -> dict[int, Result]:
             return self._run(steps(number))
@@ -362,9 +375,7 @@ class Handler(Generic[R]):
             states_ahead = [None] * count  # the units have the states
         elif not in_order and count > 1:
             self._read_ahead(records, states_ahead, time_left)
-            lanes, order = find_order(
-                [state.messages[0] if state is not None and len(state.messages) == 1 else None for state in states_ahead]
-            )
+            lanes, order = find_order(states_ahead)
         queue = Lanes(lanes, order, strict=in_order)
         can_retry = not in_order and (count > 1 or self._group_by is not None)  # a single record can have several groups
         batch = workers.Batch(queue, deadline, count, units, can_retry=can_retry)
@@ -397,7 +408,7 @@ class Handler(Generic[R]):
         else:
             units = [unit.turns for unit in make_group_units(records)]
         # Without a margin: unlike Lambda at the end of an invocation, the worker doesn't interrupt a call.
-        return self._steps(units, Deadline(time_left, 0.0), in_order=in_order)
+        return self._steps(units, Deadline(time_left, 0.0), HeldSources(), in_order=in_order)
 
     def _list_turns(self, records: Sequence[RecordState]) -> Iterable[Sequence[Turn]]:
         """Return the units of records that are processed in sequence: consecutive messages of a group, or each record alone."""
@@ -405,7 +416,9 @@ class Handler(Generic[R]):
             return map(RecordState.turns, records)
         return [turns for _, turns in split_runs(chain.from_iterable(map(RecordState.turns, records)))]
 
-    def _steps(self, units: Iterable[Sequence[Turn]], deadline: Deadline, *, in_order: bool) -> _Steps:
+    def _steps(
+        self, units: Iterable[Sequence[Turn]], deadline: Deadline, held_sources: HeldSources, *, in_order: bool
+    ) -> _Steps:
         """Process one unit after another. Return the results of the finished records.
 
         With `group_by` a unit is one call. If the call raises, no one knows which message is to blame. So each message is
@@ -425,15 +438,18 @@ class Handler(Generic[R]):
             unit = single_turns = turns  # `single_turns`: those whose message is called alone
             error, share = None, 0.0
             if has_groups:
-                unit = [turn for turn in turns if not turn[0].has_failed]
+                unit = [turn for turn in turns if not (turn[0].has_failed or held_sources.check(turn))]
                 calls = [turn for turn in unit if turn[0].messages]
                 if calls:
                     error, share = yield from self._call_group(calls, deadline)
+                    for state in [turn[0] for turn in calls if turn[0].has_failed]:
+                        held_sources.hold(state)
                 single_turns = () if error is None else calls
             elif deadline.is_known:
                 began = self._monotonic() - unit[0][0].seconds  # reading the record counts too
-            for state, at, _ in single_turns:
-                if state.has_failed or state.refusal is not None:
+            for turn in single_turns:
+                state, at, _ = turn
+                if state.has_failed or state.refusal is not None or held_sources.check(turn):
                     continue
                 message, seconds = state.messages[at], 0.0
                 end: End | None = error  # without time left, the group's error is the error of each message
@@ -453,8 +469,10 @@ class Handler(Generic[R]):
                 if self._on_outcome is not None:
                     self._call_hook(state.messages[at], unwrap_outcomes(end), seconds)
                 state.end(end, seconds)
-                if in_order and state.has_failed:
-                    break
+                if state.has_failed:
+                    held_sources.hold(state)
+                    if in_order:
+                        break
             has_failed = False
             # Each record of the unit once. Most units have a single turn.
             for state in (unit[0][0],) if len(unit) == 1 else dict.fromkeys([turn[0] for turn in unit]):

@@ -6,7 +6,7 @@ the source keeps no order, messages with a sequence form lanes by their own sour
 
 - Each lane has one record in progress at a time, and its records are taken in order.
 - After a failure in a lane whose order the source keeps, the rest of the lane isn't taken, because the source redelivers it
-  after the failed record. Any other lane continues.
+  after the failed record. Any other lane continues. If the source keeps no order, `HeldSources` holds the later messages.
 - A closed batch gives out no more records. Records in progress can still end.
 - A deferred record can be taken again.
 
@@ -29,7 +29,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from onewrite.batch.function import End, Unreturned
 from onewrite.batch.report import Result, is_settled
@@ -65,6 +65,7 @@ class RecordState:
     error: BaseException | None = None
     progress: int = 0  # number of messages that have ended
     has_failed: bool = False
+    is_held: bool = False  # its next message must wait for a failed message of the same source
 
     def turns(self) -> list[Turn]:
         """Return a turn for each message, or one for a record without messages."""
@@ -88,6 +89,14 @@ class RecordState:
                 self.error = end.error
             self.has_failed = self.error is not None or not all(map(is_settled, end))
 
+    def find_first_of_sources(self) -> dict[str, Message]:
+        """Return the first message of each source, without messages that have no sequence."""
+        firsts: dict[str, Message] = {}
+        for message in self.messages:
+            if message.sequence is not None:
+                firsts.setdefault(message.source, message)
+        return firsts
+
     def result(self) -> Result:
         """Return the result. Without messages, the identity's error is the record's error."""
         refusal = self.refusal
@@ -106,6 +115,44 @@ class RecordState:
 
 Turn: TypeAlias = tuple[RecordState, int, Hashable]
 """A record, the index of a message in it, and its group. A record without messages has one turn."""
+
+
+class HeldSources:
+    """The failed messages of a batch that have a sequence. Later messages of their sources must wait.
+
+    Otherwise, a later message could move the mark of `HighWaterMark`, and the failed one would be `Stale`, and lost. A message that is only
+    `Deferred` holds nothing: its ledger also defers the later ones, and the earlier one can be in a record that comes later.
+    """
+
+    __slots__ = ("_sequences",)
+
+    def __init__(self) -> None:
+        self._sequences: dict[str, int | str] = {}  # the first failed sequence of each source
+
+    def hold(self, state: RecordState) -> None:
+        """Hold the sources of a record that has failed, from its failed message on."""
+        is_deferred = state.error is None and all(each.settled or isinstance(each, Deferred) for each in state.outcomes)
+        for message in state.messages[state.progress - (not is_deferred) :]:
+            if message.sequence is not None:
+                held = self._sequences.setdefault(message.source, message.sequence)
+                if not _is_later(message.sequence, held):
+                    self._sequences[message.source] = message.sequence
+
+    def check(self, turn: Turn) -> bool:
+        """Return whether the turn's message must wait, and note that in its record."""
+        state, at, _ = turn
+        if self._sequences and not state.is_held and state.messages:
+            message = state.messages[at]
+            held = None if message.sequence is None else self._sequences.get(message.source)
+            state.is_held = held is not None and _is_later(cast("int | str", message.sequence), held)
+        return state.is_held
+
+
+def _is_later(sequence: int | str, other: int | str) -> bool:
+    """Whether a sequence is above the other, or can't be compared with it."""
+    if isinstance(sequence, str):
+        return not isinstance(other, str) or sequence > other
+    return isinstance(other, str) or sequence > other
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +182,15 @@ def make_run_units(records: Iterable[RecordState], lanes: Sequence[Hashable]) ->
 
 def make_group_units(records: Sequence[RecordState]) -> list[Unit]:
     """Return the units of a source that keeps no order. Units of the same lane must be processed in list order."""
-    sources, order = find_order([state.messages[0] if len(state.messages) == 1 else None for state in records])
+    lanes, order = find_order(records)
     ranks = {records[index].position: rank for rank, index in enumerate(order)}
-    # A line has the messages of one source, or those of a record without a sequence or with several messages.
+    # A line has the messages of one source, and of those that share a record with it, or of one record without a sequence.
     turns_by_line: dict[Hashable, list[Turn]] = defaultdict(list)
     for index in order:
-        source = sources[index]
-        turns_by_line[records[index] if source is None else source] += records[index].turns()
+        lane = lanes[index]
+        turns_by_line[records[index] if lane is None else lane] += records[index].turns()
     lines = [*turns_by_line.values()]
-    line_lanes = _find_line_lanes(lines)
+    line_lanes = _join([[key for _, _, key in turns] for turns in lines])
     # For each group that is next in some lines: its turns there.
     next_runs: dict[Hashable, list[tuple[int, list[Turn]]]] = {}
     line_runs = [split_runs(line) for line in lines]
@@ -185,21 +232,21 @@ def split_runs(line: Iterable[Turn]) -> Iterator[tuple[Hashable, list[Turn]]]:
     yield key, turns
 
 
-def _find_line_lanes(lines: Sequence[Iterable[Turn]]) -> list[int]:
-    """Return each line's lane. Lines that share a group share a lane."""
-    parent = [*range(len(lines))]
+def _join(keys_by_member: Sequence[Iterable[Hashable]]) -> list[int]:
+    """Return a number for each member. Members that share a key have the same one."""
+    parent = [*range(len(keys_by_member))]
 
-    def find_root(line: int) -> int:
-        while parent[line] != line:
-            parent[line] = parent[parent[line]]  # shortens the path for the next search
-            line = parent[line]
-        return line
+    def find_root(member: int) -> int:
+        while parent[member] != member:
+            parent[member] = parent[parent[member]]  # shortens the path for the next search
+            member = parent[member]
+        return member
 
-    first_line: dict[Hashable, int] = {}
-    for line, turns in enumerate(lines):
-        for _, _, key in turns:
-            parent[find_root(line)] = find_root(first_line.setdefault(key, line))
-    return [find_root(line) for line in range(len(lines))]
+    first_member: dict[Hashable, int] = {}
+    for member, keys in enumerate(keys_by_member):
+        for key in keys:
+            parent[find_root(member)] = find_root(first_member.setdefault(key, member))
+    return [find_root(member) for member in range(len(keys_by_member))]
 
 
 class Lanes:
@@ -285,16 +332,15 @@ class Lanes:
 _Place: TypeAlias = tuple[str, tuple[str, ...], int]  # a message's source, parts, and sequence
 
 
-def find_order(messages: Sequence[Message | None]) -> tuple[list[Hashable | None], list[int]]:
-    """Return each message's lane, and all positions in processing order.
+def find_order(records: Sequence[RecordState | None]) -> tuple[list[Hashable | None], list[int]]:
+    """Return each record's lane, and all positions in processing order. None stands for a record that wasn't read.
 
-    The lane is the source of a message with a sequence. A source's messages are sorted by sequence within the positions that
-    the source has in the batch, so no source waits for all others.
+    Records share a lane if they have messages with a sequence of the same source. Records are sorted by their first message with a
+    sequence, within the positions that its source has in the batch, so no source waits for all others.
     """
-    lanes: list[Hashable | None] = [
-        None if message is None or message.sequence is None else message.source for message in messages
-    ]
-    return lanes, sort_by_sequence(messages)
+    firsts: list[dict[str, Message]] = [{} if state is None else state.find_first_of_sources() for state in records]
+    lanes: list[Hashable | None] = [number if first else None for number, first in zip(_join(firsts), firsts, strict=True)]
+    return lanes, sort_by_sequence([next(iter(first.values()), None) for first in firsts])
 
 
 class Retries:

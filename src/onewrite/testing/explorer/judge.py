@@ -213,10 +213,9 @@ class Judge:
         if self.subject.unreturned is not None:
             message, note = self.subject.unreturned
             line = "" if note.code is None else f" at {format_line(note.code, note.line)}"
-            ended = "raised" if isinstance(note.outcome, BaseException) else "returned"
             yield Remark(
                 "unreturned",
-                f"For {full_name(message)} a guarded call{line} {ended} {type(note.outcome).__name__}, which isn't settled, and the handler "
+                f"For {full_name(message)} a guarded call{line} returned {type(note.outcome).__name__}, which isn't settled, and the handler "
                 "returns something else. Here, as with sqs_handler and the other decorators, the message is redelivered. A consumer of your "
                 "own might acknowledge it. Return that outcome too, or raise. If the message is done in spite of it, return an outcome of your "
                 "own, for example Applied(message).",

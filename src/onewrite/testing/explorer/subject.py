@@ -18,10 +18,10 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.batch.function import WrongReturn, read_return
 from onewrite.batch.handler import find_handler
-from onewrite.batch.unreturned import FunctionCall, Note
+from onewrite.batch.unreturned import FunctionCall, Note, UnfinishedWrite
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
-from onewrite.outcome import Busy
+from onewrite.outcome import Answer, Busy
 from onewrite.testing.errors import UnsupportedByStandIn
 from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
@@ -52,7 +52,6 @@ from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import add_keys, add_remainder, is_dynamodb_client, leave_one_out
 from onewrite.testing.taps.everywhere import heard_by, taps
 from onewrite.testing.taps.failures import make_cancellation_error
-from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.mongodb import start_session
 from onewrite.testing.taps.mongodb_methods import cut
 from onewrite.testing.taps.tap import is_async, may_be_stale
@@ -92,7 +91,11 @@ class Invocation:
             return _check_answer(answer, is_read=is_read) if is_event else answer
 
         def deliver(message: Message, wait_for: WaitFor) -> Any:
-            """Call the handler as a decorator does: each guarded call that didn't settle the message counts as returned."""
+            """Call the handler as a decorator does: each guarded call that didn't settle the message counts as returned.
+
+            An exception that the handler caught is an exception to this. A decorator would have the message redelivered, but in a consumer
+            of one's own it is lost, and the exploration shows that.
+            """
             with FunctionCall([message]) as function_call:
                 answer = self._handler(message, *context)
                 if not inspect.isawaitable(answer):
@@ -106,17 +109,19 @@ class Invocation:
             return self._add_unreturned(await answer, message, function_call)
 
     def _add_unreturned(self, answer: Any, message: Message, call: FunctionCall) -> Any:
-        """Return the handler's result, with the unsettled outcomes that it didn't return. Raise an exception that it caught."""
+        """Return the handler's result, with the unsettled outcomes that it didn't return. Raise for a call that was cancelled or hasn't ended."""
         try:
             [answers] = read_return(answer)
         except WrongReturn:  # a consumer of its own can understand the value, as the handler means it
             return answer
-        notes = [note for note in call.list_unreturned(message, answers) if not isinstance(note.outcome, Crash)]
-        for note in notes:
-            self._note_unreturned(message, note)
-            if isinstance(note.outcome, BaseException):
+        outcomes: list[Answer] = []
+        for note in call.list_unreturned(message, answers):
+            if isinstance(note.outcome, UnfinishedWrite | asyncio.CancelledError):
                 raise note.outcome
-        return [*answers, *[note.outcome for note in notes]] if notes else answer
+            if not isinstance(note.outcome, BaseException):
+                outcomes.append(note.outcome)
+                self._note_unreturned(message, note)
+        return [*answers, *outcomes] if outcomes else answer
 
 
 def _can_bind(handler: Handler, *arguments: object) -> bool:
