@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onewrite import HighWaterMark, Message, SeenIds, sortable
 from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.entry import Advance, Remember, SetMark
+from onewrite.core.ledgers.entry import Advance, Remember
 from onewrite.core.ledgers.marks import locate_mark
 from onewrite.dynamodb import layout as dynamodb
 from onewrite.mongodb import layout as mongodb
@@ -53,7 +53,7 @@ def identity(message: Message) -> tuple[str, tuple[str, ...], str]:
     return message.source, message.parts, message.id
 
 
-def mark(ledger: SeenIds, message: Message, now: float = NOW) -> SetMark:
+def mark(ledger: SeenIds, message: Message, now: float = NOW) -> str:
     own = ledger.entry(message, now).own
     assert isinstance(own, Remember)
     return own.mark
