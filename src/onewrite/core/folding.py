@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.event import check_causes, copy_value
 from onewrite.core.flow import NOTHING_FINAL, Do, Flow, split_final_refusals
-from onewrite.core.judging import find_open_step, judge_message
+from onewrite.core.judging import NoReason, OtherStep, Reason, Verdict, find_open_step, judge_message
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
 from onewrite.core.pipeline import Settled, make_write, send_write, settle
-from onewrite.core.write import NO_STEP, Image, NoStepAtAll, StepPart, Write
+from onewrite.core.write import NO_STEP, Image, NoStepAtAll, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, sort_by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Outcome, Rejected, Stale
@@ -129,23 +129,21 @@ def judge_member(refusal: Refusal, member: Member, ledger: Lookup) -> Outcome | 
 def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
     """Send the write of several messages. Return the refusal if the plan no longer fits the entity."""
 
-    def judge_refusal(write: Write, image: Image) -> Refusal | StepPart | None:
-        """Return the refusal if the plan no longer fits, or else how `settle` continues."""
-        refusal = Refusal(write, image)
-        if len(make_plan(plan.fresh, refusal).fresh) != len(plan.fresh):
-            return refusal
+    def judge_refusal(write: Write, image: Image) -> Verdict[None]:
+        if len(make_plan(plan.fresh, Refusal(write, image)).fresh) != len(plan.fresh):
+            return Reason(None)  # the plan no longer fits
         if any(find_open_step(make_single_write(write, member), image) for member in plan.fresh):
-            return refusal  # it was released before its effect was sent, and a single write of the message ends it
+            return Reason(None)  # it was released before its effect was sent, and a single write of the message ends it
         # A step of a different message might have refused the write.
-        return NO_STEP if image.steps and isinstance(write.step, NoStepAtAll) else None
+        return OtherStep(NO_STEP) if image.steps and isinstance(write.step, NoStepAtAll) else NoReason()
 
-    flow: Flow[Settled[Refusal]] = settle(attempt, judge_refusal)
-    settled = yield from flow
-    verdict, refusal = settled.result, settled.refusal
-    if isinstance(verdict, Landed) and refusal is not None:
-        shown = settled.attempt.show(Applied(attempt.write.message, verdict.entity))
-        return verdict._replace(entity=shown.entity)
-    return cast("Refusal", refusal) if verdict is None else verdict  # None: the caller's own condition refused the write
+    flow: Flow[Settled[None]] = settle(attempt, judge_refusal)
+    last_attempt, result, refusal = yield from flow
+    if not isinstance(result, Landed):
+        return cast("Refusal", refusal)
+    if refusal is None:
+        return result
+    return result._replace(entity=last_attempt.show(Applied(attempt.write.message, result.entity)).entity)
 
 
 # --- the fold ----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from onewrite.core.event import Emission
 from onewrite.core.label import TOKEN, TOMBSTONE, check_outbox
@@ -33,6 +33,28 @@ from onewrite.outcome import (
     Uncertain,
     Unmet,
 )
+
+T = TypeVar("T")
+
+
+class Reason(NamedTuple, Generic[T]):
+    """One of onewrite's conditions refused the write, with this outcome."""
+
+    outcome: T
+
+
+class OtherStep(NamedTuple):
+    """The write must be sent again, with this step part."""
+
+    step: StepPart
+
+
+class NoReason(NamedTuple):
+    """None of onewrite's conditions refused the write."""
+
+
+Verdict: TypeAlias = Reason[T] | OtherStep | NoReason
+"""Why an entity refused a write."""
 
 
 def judge_read(write: Write, image: Image) -> Outcome:
@@ -76,6 +98,12 @@ def judge_message(write: Write, image: Image) -> Outcome | None:
     return refusal
 
 
+def judge_write(write: Write, image: Image) -> Verdict[Outcome]:
+    """Return why the entity refused a write. If the ledger accepts the message, the write can end steps whose effects weren't sent."""
+    outcome = judge(write, image)
+    return OtherStep(end_unsent_steps(write, image)) if isinstance(outcome, Unmet) else Reason(outcome)
+
+
 def end_unsent_steps(write: Write, image: Image) -> StepPart:
     """Return the step part of a write whose message is accepted. It ends steps that were released before their effects were sent."""
     if isinstance(write.step, NoStepAtAll):
@@ -86,23 +114,21 @@ def end_unsent_steps(write: Write, image: Image) -> StepPart:
     return Finishes(step.fence, step.ledger, is_overtaken(write, image), is_unsent=True)
 
 
-def judge_finish(write: Write, image: Image) -> Outcome | Finishes:
-    """Return why a write couldn't finish its step, or a `Finishes` with which it can.
-
-    The fence alone proves that this worker performed the effect.
-    """
+def judge_finish(write: Write, image: Image) -> Verdict[Outcome]:
+    """Return why a write couldn't finish its step. The fence alone proves that this worker performed the effect."""
     finishes, step = cast("Finishes", write.step), find_open_step(write, image)
     if step is None:
         refusal = write.entry.judge(write.message, image.ledger, entity=image.entity, is_gone=image.is_gone)
-        return Superseded(write.message, image.entity) if refusal is None or isinstance(refusal, Deferred) else refusal
+        is_lost = refusal is None or isinstance(refusal, Deferred)
+        return Reason(Superseded(write.message, image.entity) if is_lost else cast("Outcome", refusal))
     if step.fence != finishes.fence:
-        return Superseded(write.message, image.entity)
+        return Reason(Superseded(write.message, image.entity))
     gap = write.entry.judge(write.message, image.ledger, entity=image.entity)
     if isinstance(gap, Deferred):  # a counting ledger took over while the step was open, and its mark can't skip the gap
-        return gap
+        return Reason(gap)
     check_emits(write, image)
     # A step that was begun under an earlier ledger is kept under that ledger's name.
-    return finishes._replace(ledger=step.ledger, overtaken=is_overtaken(write, image))
+    return OtherStep(finishes._replace(ledger=step.ledger, overtaken=is_overtaken(write, image)))
 
 
 def is_overtaken(write: Write, image: Image) -> bool:

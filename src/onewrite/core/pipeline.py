@@ -10,18 +10,22 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.event import make_emission
 from onewrite.core.flow import NOTHING_FINAL, FinalRefusals, Flow
 from onewrite.core.judging import (
-    end_unsent_steps,
+    NoReason,
+    OtherStep,
+    Reason,
+    Verdict,
     has_landed,
     judge,
     judge_begin,
     judge_finish,
     judge_read,
+    judge_write,
     settle_missing,
 )
 from onewrite.core.ledgers.entry import join_entries
@@ -79,20 +83,19 @@ def read_outcome(engine: Engine, message: Message, native: Native) -> Flow[Outco
     return judge_read(write, (yield from engine.read(write.key, native, write.entry)))
 
 
+class Exhausted(NamedTuple):
+    """Other writers interfered with every attempt."""
+
+
 class Settled(NamedTuple, Generic[T]):
-    """The end of a write. Without a `result`, the caller's own condition refused it. `is_exhausted`: other writers interfered with every attempt."""
+    """The end of a write. `NoReason`: the caller's own condition refused it."""
 
     attempt: Attempt
-    result: Landed | T | None
+    result: Landed | Reason[T] | NoReason | Exhausted
     refusal: Refusal | None = None
-    is_exhausted: bool = False
 
 
-Judge: TypeAlias = Callable[[Write, Image], T | StepPart | None]
-"""Returns why the entity refused a write, None if none of onewrite's conditions did, or a step with which to send the write again."""
-
-
-def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
+def settle(attempt: Attempt, judge_refusal: Callable[[Write, Image], Verdict[T]]) -> Flow[Settled[T]]:
     """Send a write until its outcome is known. If other writers interfered with every attempt, raise the last failure, if there is one."""
     failure: Exception | None = None
     attempts = 0
@@ -104,27 +107,21 @@ def settle(attempt: Attempt, judge_refusal: Judge[T]) -> Flow[Settled[T]]:
         write, image, last_failure = refusal = result
         if has_landed(write, image):
             return Settled(attempt, Landed(image.entity, retried=True), refusal)
-        verdict = judge_refusal(write, image)
-        if isinstance(verdict, StepPart):
-            if attempts < MAX_ATTEMPTS and not write.has_step(verdict):
-                attempt = attempt.with_step(verdict)
+        match judge_refusal(write, image):
+            case Reason() as reason:
+                return Settled(attempt, reason, refusal)
+            case OtherStep(step) if attempts < MAX_ATTEMPTS and not write.has_step(step):
+                attempt = attempt.with_step(step)
                 continue
-        elif verdict is not None:
-            return Settled(attempt, verdict, refusal)
-        next_attempt = yield from attempt.retry(refusal, attempts)
+            case OtherStep() | NoReason():
+                next_attempt = yield from attempt.retry(refusal, attempts)
         if next_attempt is None:
-            return Settled(attempt, None, refusal)
+            return Settled(attempt, NoReason(), refusal)
         attempt, failure = next_attempt, last_failure or failure
         if attempts >= MAX_ATTEMPTS:
             if failure is not None:
                 raise failure
-            return Settled(attempt, None, refusal, is_exhausted=True)
-
-
-def judge_write(write: Write, image: Image) -> Outcome | StepPart:
-    """Return why the entity refused a write, or the step part with which to send it again if the ledger accepts the message."""
-    outcome = judge(write, image)
-    return end_unsent_steps(write, image) if isinstance(outcome, Unmet) else outcome
+            return Settled(attempt, Exhausted(), refusal)
 
 
 def send_write(attempt: Attempt, final: FinalRefusals = NOTHING_FINAL) -> Flow[Outcome]:
@@ -139,17 +136,19 @@ def send_write(attempt: Attempt, final: FinalRefusals = NOTHING_FINAL) -> Flow[O
 
 def conclude(settled: Settled[Outcome], final: FinalRefusals = NOTHING_FINAL) -> Flow[Outcome]:
     """Return the outcome of a write. A counting ledger remembers a final refusal, because later messages wait for its mark."""
-    attempt, verdict, refusal, is_exhausted = settled
+    attempt, result, refusal = settled
     message = attempt.write.message
-    if isinstance(verdict, Landed):
-        applied = Applied(message, verdict.entity, retried=verdict.retried, response=verdict.response)
-        return applied if refusal is None else attempt.show(applied)
-    if is_exhausted:
-        return Rejected(message, reason=OTHERS_INTERFERED)
-    image = cast("Refusal", refusal).image
-    if verdict is None:
-        verdict = judge(cast("Refusal", refusal).write, image)
-    outcome = attempt.show(verdict)
+    match result:
+        case Landed(entity, response, retried):
+            applied = Applied(message, entity, retried=retried, response=response)
+            return applied if refusal is None else attempt.show(applied)
+        case Exhausted():
+            return Rejected(message, reason=OTHERS_INTERFERED)
+        case Reason(outcome):
+            outcome = attempt.show(outcome)
+        case NoReason():
+            refused_write, image, _ = cast("Refusal", refusal)
+            outcome = attempt.show(judge(refused_write, image))
     if isinstance(outcome, Rejected) and final.rejected_ok and outcome.reason != ENTITY_IS_BARE:
         return (yield from remember_refusal(attempt, outcome))
     return settle_missing(outcome, attempt.write, missing_ok=final.missing_ok)
@@ -185,7 +184,7 @@ def send_finish(attempt: Attempt) -> Flow[Outcome]:
     """Send the write that finishes a step. A refusal shows the step's ledger, and whether later messages have overtaken the step."""
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_finish)
     settled = yield from flow
-    if settled.result is None:
+    if isinstance(settled.result, NoReason | Exhausted):
         raise LedgerMismatch(MOVED_BACK)
     return (yield from conclude(settled))
 
@@ -196,18 +195,19 @@ def send_begin(attempt: Attempt, final: FinalRefusals, *, replaces: bool) -> Flo
     `replaces`: whether the begin replaces a step. Return None if that step no longer exists.
     """
 
-    def judge_refusal(write: Write, image: Image) -> Step | Outcome | None:
-        verdict = judge_begin(write, image)
-        return None if isinstance(verdict, Unmet) and not (replaces and image.exists) else verdict
+    def judge_refusal(write: Write, image: Image) -> Verdict[Step | Outcome]:
+        found = judge_begin(write, image)
+        return NoReason() if isinstance(found, Unmet) and not (replaces and image.exists) else Reason(found)
 
     flow: Flow[Settled[Step | Outcome]] = settle(attempt, judge_refusal)
-    settled = yield from flow
-    verdict, refusal = settled.result, settled.refusal
-    if isinstance(verdict, Landed) or refusal is None:
-        return cast("Begins", attempt.write.step).step
-    if isinstance(verdict, Step):
-        return verdict
-    if isinstance(verdict, Unmet):
-        yield from attempt.raise_failure(refusal)
-        return None
-    return (yield from conclude(Settled(settled.attempt, verdict, refusal, settled.is_exhausted), final))
+    attempt_sent, result, refusal = yield from flow
+    match result:
+        case Landed():
+            return cast("Begins", attempt.write.step).step
+        case Reason(found) if isinstance(found, Step):
+            return found
+        case Reason(found) if isinstance(found, Unmet):
+            yield from attempt.raise_failure(cast("Refusal", refusal))
+            return None
+        case _:
+            return (yield from conclude(cast("Settled[Outcome]", Settled(attempt_sent, result, refusal)), final))

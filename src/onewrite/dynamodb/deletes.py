@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from onewrite.core.engine import Landed
 from onewrite.core.flow import Call, FinalRefusals, Flow, split_final_refusals
+from onewrite.core.judging import judge_write
 from onewrite.core.label import OUTBOX, TOMBSTONE, has_pending
-from onewrite.core.pipeline import Settled, conclude, judge_write, make_write, settle
+from onewrite.core.pipeline import Settled, conclude, make_write, settle
 from onewrite.core.tombstone import Tombstone, make_tombstone, read_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.expression import Placeholders, merge_update

@@ -96,7 +96,7 @@ def read_condition(text: str) -> Condition:
 
 def merge_update(user_update: Update | None, our_clauses: Mapping[str, Sequence[str]]) -> str:
     """Return the update expression with the caller's part of each clause before onewrite's members of the clause."""
-    user_clauses = user_update.clauses if user_update else {}
+    user_clauses: Mapping[str, str] = user_update.clauses if user_update else {}
     merged_clauses: list[str] = []
     for clause in CLAUSES:
         user_text, text = user_clauses.get(clause), ",".join(our_clauses.get(clause, ()))

@@ -7,7 +7,7 @@ Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d",
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
@@ -93,7 +93,7 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
             merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
     else:
         draft.require_types()
-        merged_update = [*cast("Sequence[Document]", update), draft.stage]
+        merged_update = [*update, draft.stage]
     merged_query = {**query, **draft.asks}
     if draft.extra_conditions:
         merged_query["$and"] = [*query.get("$and", ()), *draft.extra_conditions]
