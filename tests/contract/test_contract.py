@@ -514,3 +514,17 @@ def test_unknown_ledger_label_is_a_mismatch(shop: Shop, wrong: Any) -> None:
         with pytest.raises(LedgerMismatch):
             cast("Any", write)(message(1), "o-1")
     assert shop.raw("o-1") == before
+
+
+def test_hot_entity_is_logged_once(make_shop: MakeShop, caplog: pytest.LogCaptureFixture) -> None:
+    shop = make_shop(SeenIds(readable=True))
+    ids = [Message(f"{n:0>500}") for n in range(25)]
+    for each in ids[:15]:
+        shop.add(each, "o-1")
+    shop.add(ids[0], "o-1")
+    assert "Hot entity" not in caplog.text
+    for each in ids[15:]:
+        shop.add(each, "o-1")
+    for _ in range(2):
+        assert isinstance(shop.add(ids[0], "o-1"), Duplicate)
+    assert caplog.text.count("Hot entity: the ledger 'ow_l' of an entity has about 1") == 1

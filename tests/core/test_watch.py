@@ -40,7 +40,7 @@ def _said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def test_clock_that_might_be_right_is_not_logged(
     said: pytest.LogCaptureFixture, skew: timedelta, before: float, after: float, server_second: float
 ) -> None:
-    Watch(skew).compare(before, after, int(server_second))
+    Watch(skew, "ow_l").compare(before, after, int(server_second))
     assert said.messages == []
 
 
@@ -55,7 +55,7 @@ def test_clock_that_might_be_right_is_not_logged(
 def test_clock_skew_warning_includes_the_direction(
     said: pytest.LogCaptureFixture, skew: timedelta, apart: float, text: str
 ) -> None:
-    Watch(skew).compare(NOW, NOW, int(NOW + apart))
+    Watch(skew, "ow_l").compare(NOW, NOW, int(NOW + apart))
     ((logger, level, line),) = [(record.name, record.levelname, record.message) for record in said.records]
     assert (logger, level) == ("onewrite", "WARNING")
     assert f"this process is {text}" in line
@@ -63,7 +63,7 @@ def test_clock_skew_warning_includes_the_direction(
 
 @pytest.mark.parametrize(("duration", "is_paused"), [(0.5, True), (5.0, False)])
 def test_slow_request_is_followed_by_another_comparison(duration: float, *, is_paused: bool) -> None:
-    watch = Watch(timedelta(seconds=1))
+    watch = Watch(timedelta(seconds=1), "ow_l")
     watch.start_pause(NOW)
     watch.compare(NOW, NOW + duration, int(NOW))
     assert (watch.since < NOW + 10 < watch.until) is is_paused
@@ -82,7 +82,7 @@ def test_failing_log_filter_does_not_affect_the_write(monkeypatch: pytest.Monkey
     logger = logging.getLogger("onewrite")
     logger.addFilter(fails)
     try:
-        Watch(SKEW).compare(NOW, NOW, int(NOW + 7 * HOURS))
+        Watch(SKEW, "ow_l").compare(NOW, NOW, int(NOW + 7 * HOURS))
     finally:
         logger.removeFilter(fails)
     assert is_closed or stderr.getvalue() == "onewrite: a log line was lost: ValueError\n"

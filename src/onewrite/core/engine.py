@@ -104,7 +104,7 @@ class Engine(ABC):
         self.emitter = make_emitter(outbox, self.ledger.terms.attribute)
         self.empty_emission = None if outbox is None else Emission(outbox.label)
         self.is_async, self.clock, self.name_call = is_async, checked_clock(clock), name_call
-        self.tombstones, self.watch = tombstones, Watch(self.ledger.skew)
+        self.tombstones, self.watch = tombstones, Watch(self.ledger.skew, self.ledger.attribute)
         check_store_tombstones(tombstones, self.is_taken)
 
     @abstractmethod

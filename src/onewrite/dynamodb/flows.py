@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import Any, NoReturn, cast
 
 from botocore.exceptions import ClientError
@@ -99,7 +98,6 @@ class Flows(Engine):
     ) -> None:
         _check_wiring(table, table_name, is_async=is_async)
         super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
-        self.read_image = partial(read_image, self.ledger.terms)
         self.target, self.table = find_client(table, table_name)
         self.full_name: str = table_name or table.name
         self.typed = typed  # whether callers pass and receive typed values
@@ -211,6 +209,7 @@ class Flows(Engine):
     def read_returned_entity(self, response: Mapping[str, Any]) -> Entity | None:
         """Return the entity in the response to an update, or None if there is none or it can't be read."""
         item = self._make_readable_item(response.get("Attributes"))
+        self.watch.weigh(item or {})
         return None if item is None or isinstance(item, Unreadable) else self.without_ledger(item)
 
     def diagnose(self, error: ClientError, write: Write, call: Call) -> Flow[Refusal]:
@@ -243,6 +242,11 @@ class Flows(Engine):
         outbox = measure_item({name: item[name] for name in OUTBOX if name in item})
         size = Size(total, caller, outbox, new_events)
         return make_too_large_error(f"DynamoDB's {MAX_ITEM_BYTES} bytes", size, self.ledger.remedy)
+
+    def read_image(self, item: Mapping[str, Any] | None) -> Image:
+        image = read_image(self.ledger.terms, item)
+        self.watch.weigh(image.fields)
+        return image
 
     def _make_readable_item(self, item: Entity | None) -> Entity | None:
         return readable_values(item) if self.has_typed_client else item

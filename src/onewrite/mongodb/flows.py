@@ -318,15 +318,17 @@ class Flows(Engine):
 
     def read_entity(self, response: Document) -> Entity | None:
         """Return the document in a write's response as the client reads it, or None if the client can't read it."""
-        if not isinstance(response, RawBSONDocument):
-            return self.without_ledger(response)
         try:
-            return self.without_ledger(BSON(response.raw).decode(self._codec))
+            document = BSON(response.raw).decode(self._codec) if isinstance(response, RawBSONDocument) else response
+            self.watch.weigh(document)
+            return self.without_ledger(document)
         except Exception:  # a client's own types can raise any error
             return None
 
     def read_image(self, document: Document | None) -> Image:
-        return read_image(self.ledger.terms, document)
+        image = read_image(self.ledger.terms, document)
+        self.watch.weigh(image.fields)
+        return image
 
     def check_collection(self, entry: Entry, *, inserts: bool = False) -> Flow[None]:
         """Raise if the collection could confuse two entities or split one into two. Read its indexes once, and only if needed."""
