@@ -1,10 +1,8 @@
 # The function as a container image. From the top of a checkout:
 #
 #   docker build --file infra/lambda.Dockerfile --platform linux/arm64 --provenance=false --tag order-history .
-#
 # Push it to ECR. In function.yaml, set PackageType: Image and ImageUri instead of CodeUri, Handler, and Runtime. The base image includes
 # boto3. For your own handler, change the lines marked "yours".
-#
 # AWS patches this image under its tag. For repeatable builds, pass its digest: --build-arg BASE=public.ecr.aws/lambda/python:3.13@sha256:...
 ARG BASE=public.ecr.aws/lambda/python:3.13
 

@@ -5,10 +5,8 @@
     python3.13 infra/package.py --layer --output dist/layer.zip        a layer with only the library
     python3.13 infra/package.py --output /package shop/                a folder, for a container image
 
-The package contains what pip has resolved and checked, and every module and data file of your code. The command names the files
-that it leaves out.
-
-Run it with the Python version of Lambda's runtime, because the wheels and the bytecode are for the version that runs it.
+The command names the files that it leaves out. Run it with the Python version of Lambda's runtime, because the wheels and the bytecode
+are for the version that runs it.
 """
 
 from __future__ import annotations
@@ -44,31 +42,11 @@ NOTES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 WRITE_TIME = (1980, 1, 1, 0, 0, 0)
 READABLE, EXECUTABLE = 0o644, 0o755
 
-# Lambda can't store bytecode, so without it, each cold start compiles every module, which makes the imports take more than twice as long.
-# Unchecked bytecode isn't compared with its source. Usual bytecode contains its source's date, which a package doesn't keep.
-COMPILE = """
-import sys
-from pathlib import Path
-from py_compile import PycInvalidationMode, PyCompileError, compile
-
-folder = Path(sys.argv[1])
-paths = sorted(folder.rglob("*.py"))
-for path in paths:
-    name = path.relative_to(folder).as_posix()  # otherwise the temporary folder's name would be in the bytecode
-    try:
-        compile(path, dfile=name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
-    except PyCompileError as error:
-        print(f"without bytecode: {name}: {error.exc_value}", file=sys.stderr)
-print(f"compiled to bytecode: {len([*folder.rglob('*.pyc')])} of {len(paths)} modules")
-"""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
     if not LIBRARY.is_dir():
-        sys.exit(
-            f"There is no {LIBRARY}. Clone the repository and run infra/package.py there, because it packs the clone's own library."
-        )
+        sys.exit(f"There is no {LIBRARY}. Run infra/package.py in a clone of the repository, because it packs that library.")
     architecture = _native_architecture() if options.architecture == "native" else options.architecture
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -95,9 +73,7 @@ def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="*", type=_importable, help="a package or module of yours (default: the example)")
     output = ROOT / "dist" / "function.zip"
-    parser.add_argument(
-        "--output", type=Path, default=output, help="a .zip, otherwise a folder (default: dist/function.zip)"
-    )
+    parser.add_argument("--output", type=Path, default=output, help="a .zip or a folder (default: dist/function.zip)")
     parser.add_argument("--install", action="append", default=[], metavar="REQUIREMENT", help="as pip takes it")
     parser.add_argument("--requirements", type=_existing, action="append", default=[], help="a file of requirements")
     about = "the function's (default: arm64); native is that of this machine"
@@ -209,12 +185,19 @@ def describe(folder: Path) -> None:
 
 
 def compile_all(folder: Path) -> str:
-    """Compile every module, and return a line that says how many."""
+    """Compile every module, and return the output: files that don't compile, which might never be imported, and the number of the others.
+
+    Lambda can't store bytecode, so without it, each cold start compiles every module. Unchecked bytecode isn't compared with its source.
+    Usual bytecode contains its source's date, which a package doesn't keep.
+    """
+    command = [sys.executable, "-P", "-m", "compileall", "-q", "--invalidation-mode=unchecked-hash"]
+    command += ["-s", str(folder), str(folder)]  # otherwise the temporary folder's name would be in the bytecode
     # Without a hash seed and the environment's other settings for Python, the same source gives the same bytes.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    command = [sys.executable, "-c", COMPILE, str(folder)]
     environment["PYTHONHASHSEED"] = "0"
-    return subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603  # our own
+    output = subprocess.run(command, check=False, env=environment, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603  # our own
+    modules, compiled = (len([*folder.rglob(pattern)]) for pattern in ("*.py", "*.pyc"))
+    return f"{output}compiled to bytecode: {compiled} of {modules} modules\n"
 
 
 def write(folder: Path, target: Path) -> None:

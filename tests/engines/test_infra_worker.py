@@ -139,7 +139,7 @@ def test_role_trusts_only_its_own_account(worker: Stack, role: str) -> None:
 
 def measurements(stack: Stack, **changes: list[float | None]) -> dict[Metric, list[float | None]]:
     """Return what AWS measures of a service when all is well, with changes by the metrics' names."""
-    service = {"ClusterName": "services", "ServiceName": stack.outputs["ServiceName"]}
+    service = {"ClusterName": "services", "ServiceName": stack.resources["Service"].rpartition("/")[2]}
     well: dict[Metric, list[float | None]] = {
         metric("AWS/ECS", "CPUUtilization", **service): [1.0] * LONG,
         metric("onewrite", f"Unsettled-{stack.name}"): [None] * LONG,

@@ -78,14 +78,6 @@ def _set_policy(name: str, properties: dict[str, Any]) -> str:
     return name
 
 
-def _publish_version(name: str, properties: dict[str, Any]) -> str:
-    return str(operator("lambda").publish_version(**properties)["FunctionArn"])
-
-
-def _create_alias(name: str, properties: dict[str, Any]) -> str:
-    return str(operator("lambda").create_alias(**properties)["AliasArn"])
-
-
 def _configure_invokes(name: str, properties: dict[str, Any]) -> str:
     operator("lambda").put_function_event_invoke_config(**properties)
     return name
@@ -96,8 +88,6 @@ MISSING_IN_MOTO: dict[str, Callable[[str, dict[str, Any]], str]] = {
     "AWS::CloudWatch::Alarm": _put_alarm,
     "AWS::Logs::MetricFilter": _put_filter,
     "AWS::SQS::QueuePolicy": _set_policy,
-    "AWS::Lambda::Version": _publish_version,  # moto's has no attribute `Version`
-    "AWS::Lambda::Alias": _create_alias,
     "AWS::Lambda::EventInvokeConfig": _configure_invokes,
 }
 
@@ -110,10 +100,6 @@ def _make_model(kind: str, make: Callable[[str, dict[str, Any]], str]) -> type[A
         @property
         def physical_resource_id(self) -> str:
             return self._id
-
-        def get_cfn_attribute(self, attribute_name: str) -> str:
-            assert attribute_name == "Version", attribute_name
-            return self._id.rpartition(":")[2]
 
         @staticmethod
         def cloudformation_name_type() -> str:
@@ -197,7 +183,7 @@ class Stack:
 
     @property
     def container(self) -> dict[str, Any]:
-        arn = self.outputs["TaskDefinitionArn"]
+        arn = self.resources["TaskDefinition"]
         definition = operator("ecs").describe_task_definition(taskDefinition=arn)["taskDefinition"]
         (container,) = definition["containerDefinitions"]
         return dict(container)
