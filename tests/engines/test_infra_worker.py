@@ -20,7 +20,7 @@ from onewrite.testing.servers.process import find_free_port
 from tests.engines.stores import create_table_with_outbox
 from tests.support import deployment
 from tests.support.alarms import LONG, UNSETTLED, Metric, alarms_that_ring, measured_by_emf, metric
-from tests.support.deployment import ACCOUNT, FUNCTION, REGION, WORKER, Stack, Wire, bodies_left, operator, running_as, send
+from tests.support.deployment import ACCOUNT, FUNCTION, REGION, WORKER, Stack, Wire, bodies_left, operator, recorded, send
 
 SHOP = "tests.support.shop_on_aws"
 # One message at a time, because moto's conditional writes aren't atomic.
@@ -63,13 +63,13 @@ def relay(aws: None) -> Stack:
 
 @contextmanager
 def in_container(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[str], Wire]]:
-    """Give the command of the container, and what its task may do."""
+    """Yield the command of the container in its environment, and the record of its calls."""
     container = stack.container
     assert container["entryPoint"] == ["onewrite"]
     environment = {variable["name"]: variable["value"] for variable in container["environment"]}
     port = str(find_free_port())  # other tests may have a worker
     command = [port if argument == "8080" else argument for argument in container["command"]]
-    with running_as(stack.resources["Role"], environment, monkeypatch) as wire:
+    with recorded(environment, monkeypatch) as wire:
         sys.modules.pop(SHOP, None)
         yield command, wire
         sys.modules.pop(SHOP, None)
