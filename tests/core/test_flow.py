@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError
-from onewrite.core.flow import Call, Do, Flow, arun, check_awaited, run
+from onewrite.core.flow import Call, Do, Flow, arun, run
 from onewrite.core.ledgers import SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
+from onewrite.stores.targets import check_awaited
 
 
 class Client:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import onewrite
-from onewrite.core.extras import name_extra
+from onewrite.process.extras import name_extra
 
 SOURCE = Path(onewrite.__path__[0]).parent
 

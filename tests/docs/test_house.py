@@ -26,6 +26,7 @@ TREES = {path: ast.parse(path.read_text()) for path in FILES}
 
 # Each may import what stands before it. "" is `onewrite` itself, which re-exports what stands before it.
 FLOORS = [
+    {"process"},
     {"errors"},
     {"message"},
     {"outcome"},
@@ -33,6 +34,7 @@ FLOORS = [
     {""},
     {"lean"},
     {"identity"},
+    {"stores"},
     {"dynamodb", "mongodb"},
     {"metrics"},
     {"batch"},

@@ -91,7 +91,9 @@ LOOKS: dict[str, Deliver] = {
     "seen": lambda store, m, q: store.seen(m, q),
     "begin": lambda store, m, q: store.begin(m, "charge", q, **STEP),
     "insert": lambda store, m, q: store.insert_one(m, q, rejected_ok=True),
-    "several": lambda store, m, q: store.fold([m, M2], lambda _: {"filter": {**q, "n": 1}, "update": ADD, "rejected_ok": True}),
+    "several": lambda store, m, q: store.fold(
+        [m, M2], lambda _: {"filter": {**q, "n": 1}, "update": ADD, "rejected_ok": True}
+    ),
 }
 
 

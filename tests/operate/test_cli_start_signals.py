@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import onewrite
-from onewrite.core.forking import handle_stop_signals, undo_in_children
 from onewrite.operate import main
 from onewrite.operate.exits import interrupt_process
+from onewrite.process.forking import handle_stop_signals, undo_in_children
 from tests.support.endpoints import DUMMY
 
 SOURCE = Path(onewrite.__path__[0]).parent

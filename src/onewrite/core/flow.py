@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
-from inspect import isawaitable, iscoroutinefunction, unwrap
+from inspect import isawaitable, unwrap
 from operator import attrgetter
 from types import CoroutineType, MappingProxyType
-from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.hook import followed_async
 from onewrite.errors import ConfigurationError, InvalidUpdate
@@ -23,40 +23,11 @@ P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
-Method: TypeAlias = Literal[
-    "update_item",
-    "put_item",
-    "delete_item",
-    "get_item",
-    "query",
-    "scan",
-    "describe_table",
-    "describe_time_to_live",
-    "send_message_batch",
-    "publish_batch",
-    "put_events",
-    "update_one",
-    "insert_one",
-    "delete_one",
-    "find_one_and_update",
-    "find",
-    "aggregate",
-    "find_one",
-    "estimated_document_count",
-    "index_information",
-    "options",
-    "database.list_collection_names",
-    "database.client.admin.command",
-    "get_queue_attributes",
-    "get_function_configuration",
-    "list_event_source_mappings",
-]
-
 
 class Call(NamedTuple):
     """One request, by the name of the client's method. A dot leads to a method of an attribute."""
 
-    method: Method
+    method: str
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = cast("dict[str, Any]", MappingProxyType({}))  # immutable
 
@@ -212,28 +183,6 @@ async def execute_async(
             f"{type(target).__name__} isn't asynchronous, and has sent the request. Guard it with GuardedTable or GuardedCollection."
         )
     return result
-
-
-_BLOCKING_HOMES = ("boto3", "botocore", "pymongo.synchronous")
-
-
-def is_asynchronous(target: object, method: str) -> bool:
-    """Whether this method of a client must be awaited, as far as that is known without a call."""
-    home = type(target).__module__
-    return iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
-
-
-def check_awaited(target: object, method: str, *, is_async: bool) -> None:
-    """Raise before anything is sent if only one of the store and its guard is asynchronous."""
-    kind = type(target)
-    home = kind.__module__
-    must_await = is_asynchronous(target, method)
-    if must_await and not is_async:
-        raise ConfigurationError(
-            f"{kind.__name__} is asynchronous. Guard it with AsyncGuardedTable or AsyncGuardedCollection."
-        )
-    if is_async and not must_await and home.startswith(_BLOCKING_HOMES):
-        raise ConfigurationError(f"{kind.__name__} isn't asynchronous. Guard it with GuardedTable or GuardedCollection.")
 
 
 # --- the refusals that a call declares final ------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Guarded writes for DynamoDB: `GuardedTable` and `AsyncGuardedTable`."""
 
-from onewrite.core.extras import name_extra
+from onewrite.process.extras import name_extra
 
 with name_extra("dynamodb", "onewrite.dynamodb"):
     # Import boto3 first, because the error then names the package to install. boto3 installs botocore.

@@ -23,7 +23,6 @@ from onewrite.core.flow import (
     Call,
     Flow,
     Wait,
-    check_awaited,
     split_final_refusals,
 )
 from onewrite.core.judging import judge_creation
@@ -52,6 +51,7 @@ from onewrite.dynamodb.values import (
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
+from onewrite.stores.targets import check_awaited
 
 # A transaction locks an item for milliseconds. After a conflict, nothing was written, and botocore doesn't retry.
 _CONFLICT = "TransactionConflictException"

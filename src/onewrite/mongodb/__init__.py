@@ -1,6 +1,6 @@
 """Guarded writes for MongoDB: `GuardedCollection` and `AsyncGuardedCollection`."""
 
-from onewrite.core.extras import name_extra
+from onewrite.process.extras import name_extra
 
 with name_extra("mongodb", "onewrite.mongodb"):
     # Import bson first: if pymongo isn't installed, this import fails.

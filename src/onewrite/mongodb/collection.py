@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NoReturn, Unpack, cast
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.event import Emit, Outbox, require_outboxes
-from onewrite.core.explaining import SilentClient, find_first_request, with_attributes
 from onewrite.core.flow import Run, arun, awaited, run
 from onewrite.core.folding import fold
 from onewrite.core.hook import followed, followed_async, followed_hint
@@ -18,7 +17,6 @@ from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
 from onewrite.core.step import Claim
 from onewrite.core.steps import Effect, Then, begin, perform, read_open_steps, release
-from onewrite.core.targets import check_collection, check_key, make_arguments_optional
 from onewrite.core.tombstone import Tombstones
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
@@ -38,6 +36,8 @@ from onewrite.mongodb.native import (
 )
 from onewrite.mongodb.outboxes import Outboxes
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
+from onewrite.stores.explaining import SilentClient, find_first_request, with_attributes
+from onewrite.stores.targets import check_collection, check_key, make_arguments_optional
 
 # The methods that send a request.
 VERBS = (

@@ -38,7 +38,6 @@ from onewrite.core.flow import (
     Call,
     Do,
     Flow,
-    check_awaited,
     split_final_refusals,
 )
 from onewrite.core.judging import check_emits, judge, judge_creation
@@ -87,6 +86,7 @@ from onewrite.mongodb.layout import (
 from onewrite.mongodb.native import FindOneAndUpdateArguments, UpdateOneArguments
 from onewrite.mongodb.validators import check_refusal
 from onewrite.outcome import Entity, Outcome, Rejected, Unmet
+from onewrite.stores.targets import check_awaited
 
 Writer = Literal["update_one", "find_one_and_update"]
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
-from onewrite.core.extras import find_package
-from onewrite.core.forking import STOP_SIGNALS, handle_stop_signals, undo_in_children
 from onewrite.operate.exits import EXTRAS, Exit, end_at_last, interrupt_process
+from onewrite.process.extras import find_package
+from onewrite.process.forking import STOP_SIGNALS, handle_stop_signals, undo_in_children
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,7 +13,6 @@ from datetime import timedelta
 from logging import INFO, WARNING
 
 from onewrite.core.event import Outbox
-from onewrite.core.forking import on_signals
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.operate.exits import Exit, interrupt_process, make_deadline
@@ -48,6 +47,7 @@ from onewrite.operate.stores import format_key, is_named, make_relay
 from onewrite.outbox import Relay, SweepReport, Waiting
 from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
+from onewrite.process.forking import on_signals
 
 _SUMMARY = 60.0  # seconds between two summary lines
 _MAX_LISTED = 1000  # maximum number of listed entities of a kind

@@ -1,6 +1,6 @@
 """`Worker` runs a decorated handler outside Lambda: it receives messages from SQS, and passes them on one by one, or in groups."""
 
-from onewrite.core.extras import name_extra
+from onewrite.process.extras import name_extra
 
 with name_extra("aws", "onewrite.sqs"):
     from onewrite.batch.report import backoff

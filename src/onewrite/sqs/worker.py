@@ -19,10 +19,10 @@ from onewrite.batch.function import is_async
 from onewrite.batch.handler import Handler, HandlerFunction, check_hook, find_handler
 from onewrite.batch.report import backoff
 from onewrite.batch.watch import WorkerStuck
-from onewrite.core.forking import on_signals
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
+from onewrite.process.forking import on_signals
 from onewrite.sqs.health import serve_health_page
 from onewrite.sqs.journal import Journal
 from onewrite.sqs.queue import SqsQueue, make_default_client

@@ -6,8 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from unittest import SkipTest
 
-from onewrite.core.extras import find_package
 from onewrite.errors import ConfigurationError, OnewriteError
+from onewrite.process.extras import find_package
 
 
 class UnsupportedByStandIn(OnewriteError, NotImplementedError):

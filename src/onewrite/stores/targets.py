@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import unwrap
+from inspect import iscoroutinefunction, unwrap
 from typing import Any, cast
 
 from onewrite.core.ledgers.entry import Terms
@@ -98,6 +98,28 @@ def _find_service(argument: object) -> str | None:
         model = getattr(getattr(getattr(meta, "client", None), "meta", None), "service_model", None)
     name = cast("object", getattr(model, "service_name", None))
     return name if isinstance(name, str) else None
+
+
+_BLOCKING_HOMES = ("boto3", "botocore", "pymongo.synchronous")
+
+
+def is_asynchronous(target: object, method: str) -> bool:
+    """Whether this method of a client must be awaited, as far as that is known without a call."""
+    home = type(target).__module__
+    return iscoroutinefunction(getattr(target, method, None)) or home.partition(".")[0] in ("motor", "aiobotocore")
+
+
+def check_awaited(target: object, method: str, *, is_async: bool) -> None:
+    """Raise before anything is sent if only one of the store and its guard is asynchronous."""
+    kind = type(target)
+    home = kind.__module__
+    must_await = is_asynchronous(target, method)
+    if must_await and not is_async:
+        raise ConfigurationError(
+            f"{kind.__name__} is asynchronous. Guard it with AsyncGuardedTable or AsyncGuardedCollection."
+        )
+    if is_async and not must_await and home.startswith(_BLOCKING_HOMES):
+        raise ConfigurationError(f"{kind.__name__} isn't asynchronous. Guard it with GuardedTable or GuardedCollection.")
 
 
 class Nothing:
