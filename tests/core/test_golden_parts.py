@@ -22,6 +22,7 @@ from onewrite.core.pending import Box
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Relay
+from onewrite.outbox.passes import keep_order
 from onewrite.testing import mongomock_collection, moto_table
 from tests.support.seams import drawing, name_calls
 
@@ -103,7 +104,7 @@ SECOND = [Event("OrderShipped", [1], name="parcel")]
 
 def _told(store: Any) -> list[dict[str, Any]]:
     """What a relay would publish of each entity."""
-    finder, found = store.outboxes.finder(moment(NOW + 9)), []
+    finder, found = store.outboxes.finder(moment(NOW + 9), keep_order), []
     while (box := run(finder.next(), store.outboxes.target)) is not None:
         if isinstance(box, Box):
             found += [json.loads(event.cloudevent()) for event in box.list_outgoing()]

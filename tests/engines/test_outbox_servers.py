@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -194,6 +195,27 @@ def test_event_of_item_with_long_numeric_key_is_published(dynoxide: Dynoxide) ->
     assert relay.sweep().published == len(keys)
     assert {event.entity["id"]: event.body for event in told} == {key: f"{n}" for n, key in enumerate(keys)}
     assert (relay.waiting(), relay.broken()) == ([], [])
+
+
+@pytest.mark.parametrize("engine", ["dynoxide", "mongod"])
+def test_two_relays_seldom_publish_an_event_twice(
+    engine: str, dynamo: DynamoDBClient, indexed: str, collection: Collection[dict[str, Any]]
+) -> None:
+    documents = GuardedCollection(collection, SeenIds(), outbox=OUTBOX)
+    table = GuardedTable(dynamo, SeenIds(), table_name=indexed, outbox=OUTBOX)
+    for n in range(200):
+        _add(documents, n) if engine == "mongod" else _emit(table, n, f"e{n}")
+    published: list[str] = []
+
+    def publish(events: list[Outgoing]) -> None:
+        published.extend(event.id for event in events)
+        time.sleep(0.002)
+
+    relays = [Relay(documents if engine == "mongod" else table, publish, batch=5) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        [*pool.map(lambda relay: relay.sweep(), relays)]
+    assert len({*published}) == 200
+    assert len(published) < 260  # if both took the entities in the same order, nearly all would be published twice
 
 
 @pytest.mark.parametrize("engine", ["dynoxide", "mongod"])

@@ -85,7 +85,7 @@ class Boxes:
     def canonical(self, entity: Mapping[str, Any], /) -> str:
         return repr(entity)
 
-    def finder(self, before: str | None) -> Any:
+    def finder(self, before: str | None, share: Callable[[], float]) -> Any:
         boxes, looking = iter(self.boxes), self.looking
 
         class Finder:
@@ -214,9 +214,9 @@ def test_slow_search_does_not_count_as_failing_broker() -> None:
     clock = Clock(NOW)
 
     class Slow(Boxes):
-        def finder(self, before: str | None) -> Any:
+        def finder(self, before: str | None, share: Callable[[], float]) -> Any:
             clock.goes_on(100.0)
-            return super().finder(before)
+            return super().finder(before, share)
 
     boxes = Slow(*[box(name, "X") for name in "abcde"])
     swept, _ = play(passes(boxes, clock, batch=2).sweep(), fails_with("a", "b", "c"))

@@ -17,7 +17,7 @@ from onewrite.core.flow import Call, drive
 from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
-from onewrite.outbox.passes import Passes
+from onewrite.outbox.passes import Passes, keep_order
 from onewrite.testing import mongomock_collection
 from tests.support import driven
 
@@ -36,7 +36,7 @@ LATER = Box({"id": "o"}, "shop/id=S:o", sent_count=4, incarnation="n0", events=(
 
 
 def test_scan_continues_page_by_page() -> None:
-    finder = ItemOutboxes(object(), "orders", Outbox("shop")).finder(None)
+    finder = ItemOutboxes(object(), "orders", Outbox("shop")).finder(None, keep_order)
     finding: Any = finder.next()
     assert next(finding).method == "describe_table"
     request = finding.send({"Table": {"KeySchema": [{"AttributeName": "id"}, {"AttributeName": "at"}]}}).kwargs
@@ -56,7 +56,9 @@ def test_entity_of_a_table_is_named_by_its_key(filter: Any, key: Any) -> None:
 
 
 def test_stale_index_entry_is_skipped() -> None:
-    finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder("2026-09-21T14:13:20.500Z")
+    finder = ItemOutboxes(object(), "orders", Outbox("shop", index="pending", shards=1)).finder(
+        "2026-09-21T14:13:20.500Z", keep_order
+    )
     finding: Any = finder.next()
     assert next(finding).method == "scan"
     shown = {"id": {"S": "o"}, "ow_due": {"S": "x"}, "ow_shard": {"N": "0"}}
@@ -192,7 +194,7 @@ def test_entity_of_a_collection_is_named_by_its_filter(filter: Any, key: Any) ->
 
 
 def test_lost_cursor_is_reopened_at_its_position() -> None:
-    finder = _document_boxes().finder(None)
+    finder = _document_boxes().finder(None, keep_order)
     finding: Any = finder.next()
     assert next(finding).args[0] == {"ow_due": {"$exists": True}}
     finding.send([])
@@ -219,7 +221,7 @@ def _raw(document: Any) -> RawBSONDocument:
 
 
 def test_unreadable_id_does_not_block_others() -> None:
-    finder = _document_boxes().finder(None)
+    finder = _document_boxes().finder(None, keep_order)
     finding: Any = finder.next()
     next(finding)
     finding.send([])

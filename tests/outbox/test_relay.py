@@ -148,10 +148,10 @@ def test_relay_waits_for_a_failing_database(
     emit(collection, 1)
     failures, finder = [ConnectionError("down")], Outboxes.finder
 
-    def failing(boxes: Any, before: Any) -> Any:
+    def failing(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
-        return finder(boxes, before)
+        return finder(*arguments)
 
     monkeypatch.setattr(Outboxes, "finder", failing)
     relay.run(poll=0.001, on_pass=told.append)

@@ -119,9 +119,12 @@ class Outboxes:
         conditions = self._match_read_box(box, placeholders, 0 if box.events else None)
         return (yield from self._change(box.entity, placeholders, sets, [], conditions))
 
-    def finder(self, before: str | None) -> Finder:
-        """Return a search for pending events that are due `before` that time, or for all pending events if it's None."""
-        return Finder(self, before)
+    def finder(self, before: str | None, share: Callable[[], float]) -> Finder:
+        """Return a search for pending events that are due `before` that time, or for all pending events if it's None.
+
+        Each page is in a random order, so that two relays don't publish the events of the same entities. `share` draws the order.
+        """
+        return Finder(self, before, share)
 
     def _match_read_box(self, box: Box, placeholders: Placeholders, place: int | None) -> list[str]:
         """Return the conditions that the item's outbox hasn't changed since it was read, up to the event at `place`.
@@ -172,9 +175,8 @@ class Finder:
     Without an index, it scans the whole table for the same items.
     """
 
-    def __init__(self, boxes: Outboxes, before: str | None) -> None:
-        self._boxes = boxes
-        self._before = before
+    def __init__(self, boxes: Outboxes, before: str | None, share: Callable[[], float]) -> None:
+        self._boxes, self._before, self._share = boxes, before, share
         self._keys: deque[Key] = deque()
         self._has_more = True
         self._start: Mapping[str, Any] | None = None
@@ -217,7 +219,7 @@ class Finder:
         if self._start is not None:
             request["ExclusiveStartKey"] = self._start
         page = yield from send(Call("scan", (), request), self._boxes.table_client)
-        for item in page["Items"]:
+        for item in sorted(page["Items"], key=lambda _: self._share()):
             key = plain_values(item) if self._boxes.has_typed_client else item
             if outbox.index is not None and (len(key) > _MAX_INDEX_KEYS or OUTBOX.events in key):
                 raise self._make_index_error()

@@ -104,9 +104,12 @@ class Outboxes:
         update = {"$set": {OUTBOX.sent_count: 0, OUTBOX.incarnation: incarnation}}
         return (yield from self._change(box, self._match_read_box(box, 0 if box.events else None), update))
 
-    def finder(self, before: str | None) -> Finder:
-        """Return a search for pending events that are due `before` that time, or for all pending events if it's None."""
-        return Finder(self, before)
+    def finder(self, before: str | None, share: Callable[[], float]) -> Finder:
+        """Return a search for pending events that are due `before` that time, or for all pending events if it's None.
+
+        Each page is in a random order, so that two relays don't publish the events of the same entities. `share` draws the order.
+        """
+        return Finder(self, before, share)
 
     def _match_read_box(self, box: Box, place: int | None) -> dict[str, Any]:
         """Return the conditions that the document's outbox hasn't changed since it was read, up to the event at `place`.
@@ -138,9 +141,8 @@ class Outboxes:
 class Finder:
     """A search through the ids of documents with pending events, by due time, which reads each document's outbox."""
 
-    def __init__(self, boxes: Outboxes, before: str | None) -> None:
-        self._boxes = boxes
-        self._before = before
+    def __init__(self, boxes: Outboxes, before: str | None, share: Callable[[], float]) -> None:
+        self._boxes, self._before, self._share = boxes, before, share
         self._cursor: Any = None
         self._due: object = None  # of the last document found
         self._due_ids: list[Any] = []  # the ids with exactly that due time
@@ -185,16 +187,18 @@ class Finder:
             self._cursor, self._has_found = None, False
             return True
         self._has_found = self._has_found or bool(page)
+        keys: list[Any] = []
         for document in page:
             key, due = _read_id_and_due(document)
-            self._ids.append(key)
+            keys.append(key)
             if due != self._due:
                 self._due, self._due_ids = due, []
             self._due_ids.append(key)
+        self._ids.extend(sorted(keys, key=lambda _: self._share()))
         return bool(page)
 
 
-_PAGE_SIZE = 100
+_PAGE_SIZE = 1000  # ids, in which two relays seldom meet
 _MAX_COUNT = 1_000_000  # documents: the count reads an entry of the index for each
 
 

@@ -74,7 +74,7 @@ class StoredOutboxes(Protocol):
     def postpone(self, box: Box, due: str) -> Flow[Box | None]: ...
     def replace(self, box: Box, place: int, event: PendingEvent) -> Flow[Box | None]: ...
     def restart(self, box: Box, incarnation: str) -> Flow[Box | None]: ...
-    def finder(self, before: str | None) -> EntityFinder: ...
+    def finder(self, before: str | None, share: Callable[[], float]) -> EntityFinder: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,8 @@ class Passes:
         if type(batch) is not int or batch < 1:
             raise ConfigurationError(f"batch={batch!r}: expected an int of 1 or more.")
         self._boxes, self._publish, self._batch, self._clock = boxes, publish, batch, checked_clock(clock)
-        self._share = random_share  # from 0 to 1, so that relays don't retry at the same time
+        # Draws from 0 to 1, so that several relays don't retry at the same time, and don't take the same entities.
+        self._share: Callable[[], float] = random_share
         self._is_stopped = False
         # By the entity's canonical name: the time from which the log repeats a broken entity, or the relay retries an unchangeable one.
         self._log_again_at, self._retry_at = dict[Hashable, float](), dict[Hashable, float]()
@@ -255,7 +256,7 @@ class Passes:
         """Return the progress of a new pass over all due events. `on_minute` gets a report each minute while the pass goes on."""
         now = self._clock()
         latest = now - read_seconds("older_than", older_than)
-        finder = self._boxes.finder(format_nearest_moment(latest))  # no event has another date
+        finder = self._boxes.finder(format_nearest_moment(latest), self._share)  # no event has another date
         progress = _Progress(
             finder.next, now + read_seconds("within", within), on_minute=on_minute, minute_ends=now + _MINUTE
         )
@@ -540,7 +541,7 @@ class Passes:
     def _waiting(self, older_than: timedelta, most: int) -> Flow[list[Waiting]]:
         """Return up to `most` entities, those whose oldest event has been pending the longest."""
         min_age, now = read_seconds("older_than", older_than), self._clock()
-        finder = self._boxes.finder(None)
+        finder = self._boxes.finder(None, keep_order)
         rows: list[Waiting] = []
         names: set[Hashable] = set()
         while (box := (yield from finder.next())) is not None:
@@ -559,7 +560,7 @@ class Passes:
 
     def _broken(self, most: int) -> Flow[list[Broken]]:
         """Return up to `most` entities whose outbox can't be read."""
-        finder, rows = self._boxes.finder(None), list[Broken]()
+        finder, rows = self._boxes.finder(None, keep_order), list[Broken]()
         while len(rows) < most:
             box = yield from finder.next()
             if box is None:
@@ -567,6 +568,11 @@ class Passes:
             if isinstance(box, Broken):
                 rows.append(box)
         return rows
+
+
+def keep_order() -> float:
+    """Return the share with which a finder doesn't shuffle its pages."""
+    return 0.0
 
 
 def describe_error(error: BaseException, function: object) -> str:
