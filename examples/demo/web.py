@@ -48,6 +48,17 @@ class PageServer(ThreadingHTTPServer):
 class _Request(SimpleHTTPRequestHandler):
     server: PageServer
 
+    def parse_request(self) -> bool:
+        """Refuse what another site's page asks for: under a name of its own for this address, or across sites."""
+        if not super().parse_request():
+            return False
+        hosts = [f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost")]
+        origin = self.headers.get("Origin")
+        if self.headers.get("Host") in hosts and origin in (None, *[f"http://{host}" for host in hosts]):
+            return True
+        self.send_error(403, f"Open {self.server.url}")
+        return False
+
     def do_POST(self) -> None:
         view = self.server.play(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.send_response(200)

@@ -130,15 +130,18 @@ def printable(text: str, max_length: int = 200) -> str:
 
 
 def full_name(message: Message) -> str:
-    """Return the message's full name for a log line or an error.
+    """Return the message's full name for a log line or an error. The ID of a CloudEvent doesn't repeat its source.
 
     >>> full_name(Message("evt-1", source="order-7", sequence=3).part("stock"))
     'message evt-1 of source order-7, sequence 3, part stock'
+    >>> full_name(Message("7:order-7:evt-1", source="order-7"))
+    'message evt-1 of source order-7'
     """
+    own_id = message.id.removeprefix(f"{len(message.source)}:{message.source}:") if message.source else message.id
     source = f" of source {printable(message.source)}" if message.source else ""
     sequence = "" if message.sequence is None else f", sequence {printable(str(message.sequence))}"
     parts = "".join([f", part {printable(part)}" for part in message.parts])
-    return f"message {printable(message.id)}{source}{sequence}{parts}"
+    return f"message {printable(own_id)}{source}{sequence}{parts}"
 
 
 def sort_by_sequence(messages: Sequence[Message | None]) -> list[int]:

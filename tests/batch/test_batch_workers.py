@@ -8,7 +8,7 @@ import gc
 import inspect
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
@@ -109,6 +109,14 @@ def test_exit_ends_the_batch(error: BaseException, workers: int) -> None:
         sqs_handler(by_name, max_workers=workers)(each)(sqs("abcde"))
     assert caught.value is error
     assert workers > 1 or begun == ["a", "b"]
+
+
+@pytest.fixture(autouse=True)
+def _can_be_interrupted() -> Iterator[None]:
+    """A background process of a shell inherits that SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupting(message: Message) -> Outcome:

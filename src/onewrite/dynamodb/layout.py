@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
@@ -10,8 +11,9 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
-from onewrite.core.label import OURS, STEP, STEPS, TOMBSTONE, Slot, plain
+from onewrite.core.label import OURS, PREFIX, STEP, STEPS, TOMBSTONE, Slot, plain
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
+from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import make_step_error
 from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image, Unreadable
@@ -29,6 +31,18 @@ def locate_slot(slot: Slot) -> str:
     if not slot.key:
         return slot.group
     return f"{slot.group}{slot.key}" if slot.group[-1] == "@" else f"{slot.group[:-1]}{slot.key}"
+
+
+_OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
+_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>r\d)")
+
+
+def read_slot(name: str) -> Slot:
+    """Return the slot that an attribute contains: the inverse of `locate_slot`."""
+    if match := _OF_SOURCE.fullmatch(name):
+        return Slot(match["group"], match["key"])
+    match = _IN_RING.fullmatch(name)
+    return Slot(name) if match is None else Slot(f"{match['prefix']}r", match["key"])
 
 
 def locate_step(step_hash: str) -> str:

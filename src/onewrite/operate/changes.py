@@ -60,6 +60,7 @@ class Repair:
 
 def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     """Plan an edit after which a message takes effect once more."""
+    inquiry = resolve_event(image, inquiry)
     ledgers = find_ledgers(image, inquiry.now, inquiry.attribute)
     _check_alive(image)
     choices = _list_changeable(ledgers, inquiry.attribute)
@@ -129,6 +130,18 @@ def find_other_names(image: EntityImage, inquiry: Inquiry) -> list[Message]:
             if is_open or any(_find_drops(ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
                 messages.append(message)
     return messages
+
+
+def resolve_event(image: EntityImage, inquiry: Inquiry) -> Inquiry:
+    """Return the inquiry about the CloudEvent with this id and source if the entity knows only that: a log line has both."""
+    message = inquiry.message
+    if not message.source:
+        return inquiry
+    variant = replace(inquiry, message=replace(message, id=cloudevent_key(message.source, message.id)))
+    is_known, is_event = [
+        any(prediction.is_known for prediction in predict_outcomes(image, candidate)) for candidate in (inquiry, variant)
+    ]
+    return variant if is_event and not is_known else inquiry
 
 
 def _list_ids(source: str, inquiry: Inquiry) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from onewrite.core.ledgers.ring import SLOTS
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
 from onewrite.dynamodb.flows import ask_key_names, read_error_code, read_error_text, send
-from onewrite.dynamodb.layout import locate_slot, lookup
+from onewrite.dynamodb.layout import locate_slot, lookup, read_slot
 from onewrite.dynamodb.size import measure_item
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
@@ -27,8 +27,6 @@ from onewrite.operate.image import Edit, EntityImage, Layout
 # The maximum number of fields in one condition. DynamoDB allows 300 operators, two per field, and 4 KB, 16 bytes per field.
 _MAX_FIELDS = 140
 _MIN_FIELDS = 20
-_OF_SOURCE = re.compile(rf"(?P<group>{PREFIX}@)(?P<key>.+)", re.DOTALL)
-_IN_RING = re.compile(rf"(?P<prefix>{PREFIX}{RING_LAYOUT})(?P<key>r\d)")
 _LAST = re.compile(rf"{PREFIX}[lot]")
 _LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
 
@@ -132,7 +130,7 @@ def make_image(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage
     item = {name: _sort_members(item[name]) for name in sorted(item)}
     values = plain_values(item)
     sizes = {name: measure_item({name: value}) for name, value in values.items()}
-    names_by_slot = {_read_slot(name): name for name in values}
+    names_by_slot = {read_slot(name): name for name in values}
     item_lookup = lookup(values)
     key = {name: item[name] for name in sorted(key_names)}
     return EntityImage(
@@ -162,14 +160,6 @@ def _read_steps(fields: Mapping[str, Any]) -> dict[str, object]:
         return {"": marks}
     names = [mark if isinstance(mark, str) else "" for mark in cast("AbstractSet[object]", marks)]
     return {name: fields.get(f"{STEP}{name}") for name in sorted(names)}
-
-
-def _read_slot(name: str) -> Slot:
-    """Return the slot in this attribute if it belongs to a ledger, or else the name itself."""
-    if match := _OF_SOURCE.fullmatch(name):
-        return Slot(match["group"], match["key"])
-    match = _IN_RING.fullmatch(name)
-    return Slot(name) if match is None else Slot(f"{match['prefix']}r", match["key"])
 
 
 def format_key(key: Mapping[str, Any]) -> str:
@@ -224,6 +214,5 @@ def _make_expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
     return {
         "UpdateExpression": merge_update(None, clauses),
         "ConditionExpression": condition,
-        "ExpressionAttributeNames": words.names,
-        "ExpressionAttributeValues": words.values,
+        **words.arguments(typed=False),
     }

@@ -16,7 +16,7 @@ from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
 from onewrite.operate.answers import Inquiry, predict_outcomes
-from onewrite.operate.changes import list_hints
+from onewrite.operate.changes import list_hints, resolve_event
 from onewrite.operate.exits import Exit
 from onewrite.operate.image import EntityImage, EntityLedger, IdSet, find_ledgers, find_step, read_id
 from onewrite.operate.modules import STORE, find_ledger
@@ -64,7 +64,9 @@ def run(options: Options) -> int:
         inquiry = None
         if options["message"] is not None:
             inquiry = Inquiry(make_message(options), now, attribute, options["in_sequence"], find_ledger(options["ledger"]))
-        document = make_document(read_entity(open_store(options), options["key"]), now, attribute, inquiry)
+        image = read_entity(open_store(options), options["key"])
+        inquiry = None if inquiry is None else resolve_event(image, inquiry)
+        document = make_document(image, now, attribute, inquiry)
         if options["json"]:
             tell_json(document)
         else:
@@ -86,7 +88,7 @@ def make_document(image: EntityImage, now: float, attribute: str | None, inquiry
         "entity": image.name,
         "bytes": image.size,
         "ours": image.sum_sizes(image.our_fields),
-        "ledgers": [_export_ledger(ledger) for ledger in ledgers],
+        "ledgers": [_export_ledger(ledger, now) for ledger in ledgers],
         "outboxes": [_export_outbox(image)] if OUTBOX.label in image.fields and attribute in (None, OUTBOX.label) else [],
         "steps": [_export_step(image, mark, now) for mark in sorted(image.steps)],
         "step_bytes": image.sum_sizes(tuple([name for name in image.fields if name == STEPS or name.startswith(STEP)])),
@@ -97,14 +99,14 @@ def make_document(image: EntityImage, now: float, attribute: str | None, inquiry
     }
 
 
-def _export_ledger(ledger: EntityLedger) -> dict[str, Any]:
+def _export_ledger(ledger: EntityLedger, now: float) -> dict[str, Any]:
     return {
         "attribute": ledger.attribute,
         "kept": None if ledger.label is None else ledger.label.layout,
         "moved_to": ledger.moved_to,
         "other_version": ledger.version,
         "bytes": ledger.size,
-        "sets": [_export_id_set(id_set) for id_set in ledger.sets],
+        "sets": [_export_id_set(id_set, now) for id_set in ledger.sets],
         "marks": [
             {**_export_source(mark.source, mark.parts), "mark": mark.mark, "place": mark.place, "bytes": mark.size}
             for mark in ledger.marks
@@ -113,13 +115,13 @@ def _export_ledger(ledger: EntityLedger) -> dict[str, Any]:
     }
 
 
-def _export_id_set(id_set: IdSet) -> dict[str, Any]:
+def _export_id_set(id_set: IdSet, now: float) -> dict[str, Any]:
     span = id_set.span
     return {
         "place": id_set.place,
         "by_hand": isinstance(id_set.ledger, MessageIds),
         "since": None if span is None else moment(span.since),
-        "until": None if span is None else moment(span.until),
+        "until": None if span is None or span.until > now else moment(span.until),
         "live": span is None or span.live,
         "bytes": id_set.size,
         "ids": [_export_id(id_set, mark) for mark in id_set.ids],
@@ -253,7 +255,9 @@ def _describe_layout(ledger: Document) -> str:
 def _format_set(id_set: Document) -> Iterator[str]:
     when = "never forgotten"
     if id_set["since"]:
-        when = f"written between {id_set['since']} and {id_set['until']}"
+        when = f"written since {id_set['since']}"
+        if id_set["until"]:
+            when = f"written between {id_set['since']} and {id_set['until']}"
         when += "" if id_set["live"] else ": no store reads this set any longer, and the next write removes it"
     by_hand = ", kept by hand" if id_set["by_hand"] else ""
     yield f"  {escape(id_set['place'])}: {format_count(len(id_set['ids']), 'id')}{by_hand}, {id_set['bytes']} bytes, {when}"
