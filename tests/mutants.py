@@ -38,8 +38,15 @@ SOURCE = ROOT / "src" / "onewrite"
 # What is changed, and where its tests are.
 TARGETS: dict[tuple[str, ...], list[str]] = {
     ("core",): [
-        *("core/ledgers/*.py", "core/judging.py", "core/pipeline.py", "core/write.py", "core/step.py", "core/steps.py"),
-        *("core/tombstone.py", "core/pending.py", "core/event.py", "core/folding.py"),
+        *(
+            "core/ledgers/*.py",
+            "core/judging.py",
+            "core/pipeline.py",
+            "core/write.py",
+            "core/step.py",
+            "core/features/steps.py",
+        ),
+        *("core/features/tombstone.py", "core/features/pending.py", "core/features/event.py", "core/features/folding.py"),
     ],
     ("dynamodb",): [f"dynamodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout")],
     ("mongodb",): [f"mongodb/{name}.py" for name in ("expression", "dialect", "deletes", "flows", "layout")],

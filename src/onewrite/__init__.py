@@ -1,8 +1,8 @@
 """A message delivered twice takes effect once: the duplicate check is folded into the business write itself."""
 
-from onewrite.core.event import Event, Outbox
+from onewrite.core.features.event import Event, Outbox
+from onewrite.core.features.tombstone import Tombstones
 from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIds, SeenIds
-from onewrite.core.tombstone import Tombstones
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidMessage, InvalidUpdate, LedgerMismatch, OnewriteError
 from onewrite.message import Message, sortable
 from onewrite.outcome import (

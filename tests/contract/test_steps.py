@@ -32,8 +32,8 @@ from onewrite import (
     Superseded,
     Uncertain,
 )
+from onewrite.core.features.claims import MAX_STEP_SKEW
 from onewrite.core.ledgers import Ledger
-from onewrite.core.step import MAX_STEP_SKEW
 from tests.contract.stores import NOW, MakeShop, Shop
 
 MINUTE, DAY = 60.0, 86_400.0

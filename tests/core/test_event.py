@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox
-from onewrite.core.event import as_json, make_emission, make_emitter
+from onewrite.core.features.event import as_json, make_emission, make_emitter
 from tests.core.test_message import Kind
 
 NOW = 1_790_000_000.123

@@ -16,9 +16,9 @@ import pytest
 from bson import json_util
 
 from onewrite import Applied, Begun, Event, Gone, HighWaterMark, Message, Outbox, SeenIds, Tombstones, Uncertain
-from onewrite.core.event import moment
+from onewrite.core.features.pending import Box
 from onewrite.core.flow import run
-from onewrite.core.pending import Box
+from onewrite.core.values import moment
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.outbox import Relay

@@ -10,8 +10,8 @@ from boto3.dynamodb.types import Binary
 from bson import ObjectId
 
 from onewrite import ConfigurationError, LedgerMismatch, Outbox
-from onewrite.core.event import seconds
-from onewrite.core.pending import Box, PendingEvent, parse_source, read_box
+from onewrite.core.features.pending import Box, PendingEvent, parse_source, read_box
+from onewrite.core.values import seconds
 
 EARLY, LATE = "2026-11-22T08:00:00.000Z", "2026-11-22T09:00:00.000Z"
 OUTBOX = "shop/orders"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from onewrite import InvalidUpdate, LedgerMismatch, Message
-from onewrite.core.step import Step, StepRequest, check_begin, make_step, read_step
+from onewrite.core.features.claims import StepRequest, check_begin, make_step
+from onewrite.core.step import Step, read_step
 
 NOW = 1_790_000_000.0
 M1 = Message("m1", source="s", sequence=7)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from onewrite import Begun, Busy, EntityTooLarge, HighWaterMark, InSequence, LedgerMismatch, Message, Rejected, SeenIds
+from onewrite.core.features.claims import StepRequest, make_step
+from onewrite.core.features.steps import begin, finish, perform
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.seen_ids import hash_message
-from onewrite.core.step import Step, StepRequest, make_step
-from onewrite.core.steps import begin, finish, perform
+from onewrite.core.step import Step
 from onewrite.dynamodb.flows import Flows as TableFlows
 from onewrite.mongodb.flows import Flows as CollectionFlows
 from tests.support.driven import Collection, Table, failure, play, refusal, reply, too_large

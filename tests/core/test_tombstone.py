@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError, LedgerMismatch, MessageIds, SeenIds, Tombstones
-from onewrite.core.tombstone import make_tombstone, read_tombstone
+from onewrite.core.features.tombstone import make_tombstone, read_tombstone
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.standins.stores import mongomock_collection

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Outcome, SeenIds
-from onewrite.core.folding import fold
+from onewrite.core.features.folding import fold
 from onewrite.core.label import STEPS
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb.expression import MAX_EXPRESSION_BYTES, MAX_OPERATORS

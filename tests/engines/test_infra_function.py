@@ -31,7 +31,7 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.aws_lambda import sqs_handler
-from onewrite.core.pending import Broken
+from onewrite.core.features.pending import Broken
 from onewrite.dynamodb import GuardedTable
 from onewrite.identity import Skip, json_body
 from onewrite.outbox import SweepReport

@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 
 from onewrite import LedgerMismatch
-from onewrite.core.pending import Broken
+from onewrite.core.features.pending import Broken
 from onewrite.operate import main
 from onewrite.outbox import SweepReport
 from onewrite.outbox.metrics import emf

@@ -22,9 +22,9 @@ from onewrite import (
     Tombstones,
     sortable,
 )
-from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.ring import find_ring, find_span, make_window
+from onewrite.core.values import moment
 from onewrite.identity import cloudevent
 from onewrite.operate import main
 from tests.support.repairs import NOW, Place, output_of

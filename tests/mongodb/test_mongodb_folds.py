@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.errors import DocumentTooLarge
 
 from onewrite import Applied, Duplicate, InSequence, Message, SeenIds, Stale
-from onewrite.core import folding
+from onewrite.core.features import folding
 from onewrite.core.flow import Call
 from onewrite.core.ledgers import Ledger
 from onewrite.mongodb.flows import Flows

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from onewrite import Applied, Begun, Busy, HighWaterMark, InSequence, Message, SeenIds
-from onewrite.core.event import moment
 from onewrite.core.ledgers import Ledger
+from onewrite.core.values import moment
 from onewrite.operate import main, steps
 from tests.support.repairs import Place, stand_in_place
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
-from onewrite.core.event import Event, make_emission, make_emitter, moment, seconds
+from onewrite.core.features.event import Event, make_emission, make_emitter
+from onewrite.core.features.pending import Box, Broken, PendingEvent, Search
 from onewrite.core.flow import Do, drive
-from onewrite.core.pending import Box, Broken, PendingEvent, Search
+from onewrite.core.values import moment, seconds
 from onewrite.outbox import Outgoing, SweepReport
 from onewrite.outbox.passes import MAX_UNCLEARED, Passes
 from onewrite.outbox.relay import compute_pause, report_pass

@@ -13,8 +13,8 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
 from onewrite import ConfigurationError, Outbox
+from onewrite.core.features.pending import Box, Broken, PendingEvent, Search
 from onewrite.core.flow import Call, drive
-from onewrite.core.pending import Box, Broken, PendingEvent, Search
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
 from onewrite.outbox.passes import Passes, keep_order

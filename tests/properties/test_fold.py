@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onewrite import Answer, Begun, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
+from onewrite.core.features.folding import fold
 from onewrite.core.flow import Call, Flow, make_executor
-from onewrite.core.folding import fold
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Remember

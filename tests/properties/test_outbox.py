@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onewrite import Event, Message, Outbox
-from onewrite.core.event import make_emission, make_emitter
-from onewrite.core.pending import read_box
+from onewrite.core.features.event import make_emission, make_emitter
+from onewrite.core.features.pending import read_box
 from onewrite.dynamodb.outboxes import format_key as format_item_key
 from onewrite.identity import cloudevent
 from onewrite.mongodb.outboxes import format_key as format_document_key

@@ -55,9 +55,9 @@ from onewrite.batch.source import Response, Source
 from onewrite.batch.unreturned import FunctionCall
 from onewrite.batch.workers import Deadline, is_inner_cancellation
 from onewrite.core.clock import checked_clock
-from onewrite.core.event import copy_value
 from onewrite.core.flow import Meter, meter
 from onewrite.core.log import log
+from onewrite.core.values import copy_value
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.identity import Identity, Skip
 from onewrite.identity.record import is_change

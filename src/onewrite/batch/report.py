@@ -22,8 +22,8 @@ from typing import Any, cast, get_args
 from onewrite.batch.function import End, Unreturned, WrongReturn, find_home, find_innermost_line, format_line
 from onewrite.batch.source import Response, Source
 from onewrite.batch.unreturned import Note, UnfinishedWrite
-from onewrite.core.event import format_nearest_moment
 from onewrite.core.log import catch_log_errors, log, logger
+from onewrite.core.values import format_nearest_moment
 from onewrite.errors import ConfigurationError, InvalidMessage, OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable

@@ -6,18 +6,18 @@ An engine decides nothing else. `pipeline.py` and `judging.py` decide the parts 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
 from onewrite.core.clock import checked_clock
-from onewrite.core.event import Emission, Outbox, make_emitter
 from onewrite.core.flow import Flow
-from onewrite.core.ledgers import Ledger, check_ledger
+from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
-from onewrite.core.step import FinalWrite, Step
-from onewrite.core.tombstone import Tombstones, check_store_tombstones
+from onewrite.core.step import Step
 from onewrite.core.watch import Watch
-from onewrite.core.write import Image, StepPart, Write
+from onewrite.core.write import Emission, Image, StepPart, Write
+from onewrite.errors import InvalidUpdate
+from onewrite.message import Message
 from onewrite.outcome import Entity, Outcome
 
 Native: TypeAlias = Mapping[str, Any]
@@ -78,6 +78,40 @@ class Attempt(Protocol):
         ...
 
 
+class Emitter(Protocol):
+    """Makes the events of a store's writes."""
+
+    @property
+    def empty(self) -> Emission | None:
+        """The emission of a write without events, if the store has an outbox."""
+        ...
+
+    def emit(self, messages: Sequence[Message], argument: object, now: float, call: str) -> Emission:
+        """Return the events of a write of these messages. `argument`: the caller's `emit=`. `call`: the unique name of the call."""
+        ...
+
+
+class FinalWrite(NamedTuple):
+    """The write that finishes a performed step: the name of its method, its arguments, and an example."""
+
+    call: str
+    arguments: frozenset[str]
+    example: str
+
+    def read_arguments(self, result: object) -> dict[str, Any]:
+        """Return the result of `then=` as arguments. The effect has happened, so a mistake is reported before the driver sees it."""
+        problem: str | None = None
+        if not isinstance(result, Mapping):
+            problem = f"a {type(result).__name__}"
+        elif unknown := [name for name in cast("Mapping[object, object]", result) if name not in self.arguments]:
+            problem = f"{', '.join(map(repr, unknown))}, which {self.call} doesn't take"
+        if problem is not None:
+            raise InvalidUpdate(
+                f"then= returned {problem}: expected a dict with the arguments of the write, for example {self.example}."
+            )
+        return dict(cast("Mapping[str, Any]", result))
+
+
 class Engine(ABC):
     """The part of a guarded store that the flows use. `final_write`: the name of the call that finishes a performed step."""
 
@@ -94,18 +128,13 @@ class Engine(ABC):
         clock: Callable[[], float],
         name_call: Callable[[], str],
         *,
-        outbox: Outbox | None,
-        tombstones: Tombstones | None,
+        emitter: Emitter,
         is_async: bool,
     ) -> None:
-        """`name_call` returns a new name for each call of a method. A subclass first sets the attributes that its `is_taken` reads."""
-        check_ledger(ledger)
-        self.ledger = ledger
-        self.emitter = make_emitter(outbox, self.ledger.terms.attribute)
-        self.empty_emission = None if outbox is None else Emission(outbox.label)
+        """`name_call` returns a new name for each call of a method."""
+        self.ledger, self.emitter, self.empty_emission = ledger, emitter, emitter.empty
         self.is_async, self.clock, self.name_call = is_async, checked_clock(clock), name_call
-        self.tombstones, self.watch = tombstones, Watch(self.ledger.skew, self.ledger.attribute)
-        check_store_tombstones(tombstones, self.is_taken)
+        self.watch = Watch(self.ledger.skew, self.ledger.attribute)
 
     @abstractmethod
     def is_taken(self, name: str) -> bool:

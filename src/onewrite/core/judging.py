@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-from onewrite.core.event import Emission
 from onewrite.core.label import TOKEN, TOMBSTONE, check_outbox
 from onewrite.core.ledgers.entry import Advance
 from onewrite.core.step import Step, judge_open_step, read_step
-from onewrite.core.write import NO_STEP, Finishes, Image, NoStepAtAll, StepPart, Write
+from onewrite.core.write import NO_STEP, Emission, Finishes, Image, NoStepAtAll, StepPart, Write
 from onewrite.outcome import (
     ENTITY_EXISTS,
     ENTITY_IS_BARE,
@@ -165,7 +164,7 @@ def has_effect(write: Write, image: Image) -> bool:
     if write.burial is not None:
         tombstone = cast("object", image.fields.get(TOMBSTONE))
         by = cast("Mapping[str, object]", tombstone).get("by") if isinstance(tombstone, Mapping) else None
-        if by != write.burial.tombstone.by:
+        if by != write.burial.by:
             return False
     is_open = bool(image.steps) and any(step_hash in image.steps for step_hash in write.hash_steps(*write.messages))
     return not is_open and write.entry.is_shown_by(image.ledger)

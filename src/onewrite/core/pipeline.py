@@ -13,7 +13,6 @@ from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
-from onewrite.core.event import make_emission
 from onewrite.core.flow import NOTHING_FINAL, FinalRefusals, Flow
 from onewrite.core.judging import (
     NoReason,
@@ -70,7 +69,7 @@ def make_write(
     if name is None and (has_token or emit is not None):
         name = engine.name_call()
     if emit is not None:
-        outbox_part = make_emission(engine.emitter, messages, emit, now, f"{engine.full_name} {name}")
+        outbox_part = engine.emitter.emit(messages, emit, now, f"{engine.full_name} {name}")
     token = make_token(name) if name is not None and has_token else None
     return Write(messages, key, now, entry, step, outbox_part, token)
 

@@ -7,14 +7,12 @@ changes of each part. `judging.py` turns a refusal into an outcome.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from onewrite.core.event import Emission
 from onewrite.core.ledgers.entry import Entry, Lookup, Remember
 from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
 from onewrite.core.step import Step
-from onewrite.core.tombstone import Tombstone
 from onewrite.errors import EntityTooLarge
 from onewrite.message import Message
 from onewrite.outcome import Entity
@@ -59,10 +57,27 @@ class Withdraws(NamedTuple):
     ledger: str
 
 
-class Burial(NamedTuple):
-    """Turns the entity into a tombstone. `removes`: attributes that the same request removes, if the entity is too large for a tombstone."""
+class Emission(NamedTuple):
+    """The events that one write adds to an entity's outbox. Without events, the outbox is still checked to be the store's."""
 
-    tombstone: Tombstone
+    label: str
+    events: Sequence[dict[str, str]] = ()
+    due: str = ""
+    shard: int = 0
+
+
+class Burial(NamedTuple):
+    """Turns the entity into a tombstone.
+
+    - `fields`: the stored tombstone
+    - `by`: the unique name of the delete, which is one of the fields
+    - `ttl`: the attribute with the entity's expiry, which no longer applies
+    - `removes`: attributes that the same request removes, if the entity is too large for a tombstone
+    """
+
+    fields: Mapping[str, Any]
+    by: str
+    ttl: str
     removes: tuple[str, ...] = ()
 
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any, cast
 
 from onewrite.core.engine import Landed
+from onewrite.core.features.tombstone import Tombstone, make_tombstone, read_tombstone, require_tombstones
 from onewrite.core.flow import Call, FinalRefusals, Flow, split_final_refusals
 from onewrite.core.judging import judge_write
 from onewrite.core.label import OUTBOX, TOMBSTONE, has_pending
 from onewrite.core.pipeline import Settled, conclude, make_write, settle
-from onewrite.core.tombstone import Tombstone, make_tombstone, read_tombstone, require_tombstones
 from onewrite.core.write import Burial, NoStepAtAll
 from onewrite.dynamodb.expression import Placeholders, merge_update
 from onewrite.dynamodb.flows import Flows, try_send
@@ -36,7 +36,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     name, key = flows.name_call(), flows.read_key(native)
     tombstones = require_tombstones(flows.tombstones)
     write = make_write(flows, (message,), key, NoStepAtAll(), emit=emit, name=name)
-    burial = Burial(make_tombstone(tombstones, write.now, name, list(key)))
+    burial = make_tombstone(tombstones, write.now, name, list(key)).as_burial()
     attempt = flows.make_attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
@@ -65,11 +65,11 @@ def _read_result(flows: Flows, settled: Settled[Outcome], final: FinalRefusals) 
     landed, burial = cast("Landed", verdict), cast("Burial", write.burial)
     attributes = {
         **flows.make_plain_item(dict(landed.response.get("Attributes", {}))),
-        TOMBSTONE: burial.tombstone.as_fields(),
+        TOMBSTONE: burial.fields,
     }
     if write.emission is not None and write.emission.events:
         attributes |= {OUTBOX.label: write.emission.label, OUTBOX.events: [*write.emission.events]}
-    attributes.pop(burial.tombstone.ttl, None)  # the request removed the item's own expiry time
+    attributes.pop(burial.ttl, None)  # the request removed the item's own expiry time
     return Applied(write.message, landed.entity, response=landed.response), attributes
 
 

@@ -221,10 +221,10 @@ class Draft(Placeholders):
                         removes.append(STEPS)
                     else:
                         deletes.append(f"{STEPS} {self.value(Members(step_hashes))}")
-                case Burial(tombstone, attributes):
-                    sets.append(f"{TOMBSTONE}={self.value(tombstone.as_fields())}")
+                case Burial(fields, _, ttl, attributes):
+                    sets.append(f"{TOMBSTONE}={self.value(fields)}")
                     # The item's own expiry time no longer applies.
-                    removes += map(self.name, (tombstone.ttl, *attributes))
+                    removes += map(self.name, (ttl, *attributes))
 
     def _require_before(self, advance: Advance) -> None:
         """Require that the stored mark is before this one, by its rule."""

@@ -14,8 +14,11 @@ from typing import Any, NoReturn, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.engine import Engine, Landed, Native, Refusal
-from onewrite.core.event import Emission, Outbox, copy_value
+from onewrite.core.engine import Engine, FinalWrite, Landed, Native, Refusal
+from onewrite.core.features.claims import Claim
+from onewrite.core.features.event import Outbox, make_emitter
+from onewrite.core.features.steps import finish
+from onewrite.core.features.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.flow import (
     MISSING_OK,
     NOTHING_FINAL,
@@ -27,14 +30,13 @@ from onewrite.core.flow import (
 )
 from onewrite.core.judging import judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE, plain
-from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers import Ledger, check_ledger
 from onewrite.core.ledgers.entry import Advance, Entry
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import make_write, send_write
-from onewrite.core.step import Claim, FinalWrite, Step
-from onewrite.core.steps import finish
-from onewrite.core.tombstone import Tombstones
-from onewrite.core.write import Image, Size, StepPart, Unreadable, Write, make_too_large_error
+from onewrite.core.step import Step
+from onewrite.core.values import copy_value
+from onewrite.core.write import Emission, Image, Size, StepPart, Unreadable, Write, make_too_large_error
 from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update, check_marks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, Placeholders, check_names, make_table_error, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
@@ -97,7 +99,10 @@ class Flows(Engine):
         is_async: bool,
     ) -> None:
         _check_wiring(table, table_name, is_async=is_async)
-        super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
+        check_ledger(ledger)
+        super().__init__(ledger, clock, name_call, emitter=make_emitter(outbox, ledger.terms.attribute), is_async=is_async)
+        check_store_tombstones(tombstones, self.is_taken)
+        self.tombstones = tombstones
         self.target, self.table = find_client(table, table_name)
         self.full_name: str = table_name or table.name
         self.typed = typed  # whether callers pass and receive typed values
@@ -332,7 +337,7 @@ class TableAttempt:
         if burial is None or burial.removes or not _is_too_large(failure):
             self.flows.raise_failure(failure, self.write, self.call, refusal.image)
         attributes = self.flows.without_ledger(refusal.image.fields)
-        kept = {*self.write.key, burial.tombstone.ttl}  # every delete already removes the expiry time
+        kept = {*self.write.key, burial.ttl}  # every delete already removes the expiry time
         sizes = {name: measure_value(value) for name, value in attributes.items() if name not in kept}
         if not sizes:
             self.flows.raise_failure(failure, self.write, self.call, refusal.image)

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
+from onewrite.core.features.tombstone import read_tombstone
 from onewrite.core.label import OURS, PREFIX, STEP, STEPS, TOMBSTONE, Slot, plain
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.core.step import make_step_error
-from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image, Unreadable
 from onewrite.dynamodb.values import STORED_PRECISION, is_typed, plain_values, read_bytes
 from onewrite.outcome import Entity

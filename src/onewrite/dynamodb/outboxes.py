@@ -16,10 +16,11 @@ from urllib.parse import quote, unquote
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
-from onewrite.core.event import Outbox, copy_value
+from onewrite.core.features.event import Outbox
+from onewrite.core.features.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
+from onewrite.core.values import copy_value
 from onewrite.dynamodb.expression import Placeholders
 from onewrite.dynamodb.flows import ask_key_names, find_client, read_error_code, read_error_text, send
 from onewrite.dynamodb.layout import canonical, format_number, normalize

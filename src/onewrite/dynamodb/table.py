@@ -7,15 +7,15 @@ from datetime import timedelta
 from typing import Any, ClassVar, Unpack, cast, overload
 
 from onewrite.core.clock import random_name, wall_clock
-from onewrite.core.event import Emit, Outbox, require_outboxes
+from onewrite.core.features.claims import Claim
+from onewrite.core.features.event import Emit, Outbox, require_outboxes
+from onewrite.core.features.folding import fold
+from onewrite.core.features.steps import Effect, Then, begin, perform, read_open_steps, release
+from onewrite.core.features.tombstone import Tombstones
 from onewrite.core.flow import Run, arun, awaited, run
-from onewrite.core.folding import fold
 from onewrite.core.hook import followed, followed_async, followed_hint
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
-from onewrite.core.step import Claim
-from onewrite.core.steps import Effect, Then, begin, perform, read_open_steps, release
-from onewrite.core.tombstone import Tombstones
 from onewrite.dynamodb.deletes import delete
 from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows

@@ -8,16 +8,16 @@ from datetime import timedelta
 from typing import Any, ClassVar, NoReturn, Unpack, cast
 
 from onewrite.core.clock import random_name, wall_clock
-from onewrite.core.event import Emit, Outbox, require_outboxes
+from onewrite.core.features.claims import Claim
+from onewrite.core.features.event import Emit, Outbox, require_outboxes
+from onewrite.core.features.folding import fold
+from onewrite.core.features.steps import Effect, Then, begin, perform, read_open_steps, release
+from onewrite.core.features.tombstone import Tombstones
 from onewrite.core.flow import Run, arun, awaited, run
-from onewrite.core.folding import fold
 from onewrite.core.hook import followed, followed_async, followed_hint
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
-from onewrite.core.step import Claim
-from onewrite.core.steps import Effect, Then, begin, perform, read_open_steps, release
-from onewrite.core.tombstone import Tombstones
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.deletes import delete

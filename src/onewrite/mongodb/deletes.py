@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from onewrite.core.features.tombstone import Tombstone, make_tombstone, require_tombstones
 from onewrite.core.flow import Flow, split_final_refusals
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
 from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.pipeline import make_write, send_write
-from onewrite.core.tombstone import Tombstone, make_tombstone, require_tombstones
-from onewrite.core.write import Burial, NoStepAtAll
+from onewrite.core.write import NoStepAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import build_update, is_in_transaction
@@ -38,7 +38,7 @@ def delete(
     terms, emission = write.entry.terms, write.emission
     tombstone = make_tombstone(tombstones, write.now, flows.name_call(), flows.key_fields)
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)
-    write = write._replace(burial=Burial(tombstone))
+    write = write._replace(burial=tombstone.as_burial())
     options = {name: value for name, value in native.items() if name != "filter"}
     request = build_update(write, native["filter"], [_make_burial_stage(terms, tombstone, expires)], options)
     # A missing document gets a tombstone too, which refuses late messages, unless the filter has conditions.

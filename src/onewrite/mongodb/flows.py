@@ -29,8 +29,11 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import random_name
-from onewrite.core.engine import Engine, Landed, Native, Refusal
-from onewrite.core.event import Emission, Outbox, copy_value
+from onewrite.core.engine import Engine, FinalWrite, Landed, Native, Refusal
+from onewrite.core.features.claims import Claim
+from onewrite.core.features.event import Outbox, make_emitter
+from onewrite.core.features.steps import finish
+from onewrite.core.features.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.flow import (
     MISSING_OK,
     NOTHING_FINAL,
@@ -42,15 +45,14 @@ from onewrite.core.flow import (
 )
 from onewrite.core.judging import check_emits, judge, judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.ledgers import Ledger
+from onewrite.core.ledgers import Ledger, check_ledger
 from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import MAX_ATTEMPTS, make_write, send_write
-from onewrite.core.step import Claim, FinalWrite, Step
-from onewrite.core.steps import finish
-from onewrite.core.tombstone import Tombstones
-from onewrite.core.write import NO_STEP, Finishes, Image, Size, StepPart, Write, make_too_large_error
+from onewrite.core.step import Step
+from onewrite.core.values import copy_value
+from onewrite.core.write import NO_STEP, Emission, Finishes, Image, Size, StepPart, Write, make_too_large_error
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import (
@@ -128,7 +130,10 @@ class Flows(Engine):
         check_awaited(collection, "update_one", is_async=is_async)
         self.fields: tuple[str, ...] = _read_fields(fields)  # before the engine's constructor, because `is_taken` reads them
         self._indexes: Document = {}
-        super().__init__(ledger, clock, name_call, outbox=outbox, tombstones=tombstones, is_async=is_async)
+        check_ledger(ledger)
+        super().__init__(ledger, clock, name_call, emitter=make_emitter(outbox, ledger.terms.attribute), is_async=is_async)
+        check_store_tombstones(tombstones, self.is_taken)
+        self.tombstones = tombstones
         self._codec, self.full_name = read_codec(collection), getattr(collection, "full_name", "")
         self.target = set_lazy_codec(make_durable(collection, durability), self._codec)
         self.has_checked_unique_indexes = False  # whether a check found that no unique index would refuse a second tombstone

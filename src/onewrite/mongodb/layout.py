@@ -19,10 +19,10 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
+from onewrite.core.features.tombstone import read_tombstone
 from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.core.step import make_step_error
-from onewrite.core.tombstone import read_tombstone
 from onewrite.core.write import Image, Unreadable
 from onewrite.errors import LedgerMismatch
 from onewrite.outcome import Entity

@@ -20,10 +20,11 @@ from bson.errors import BSONError, InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
-from onewrite.core.event import Outbox, copy_value
+from onewrite.core.features.event import Outbox
+from onewrite.core.features.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
 from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
-from onewrite.core.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
+from onewrite.core.values import copy_value
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.deletes import make_clear_stage
 from onewrite.mongodb.expression import read_entity_key

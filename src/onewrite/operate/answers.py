@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
-from onewrite.core.event import moment
 from onewrite.core.judging import judge_message
 from onewrite.core.label import DEFAULT_SET, TOMBSTONE, is_ours, make_label_name, read_ledger_name
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIds, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.core.step import make_step_error
+from onewrite.core.values import moment
 from onewrite.core.write import NO_STEP, Image, Write
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.message import Message

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from onewrite.core.event import moment
+from onewrite.core.features.pending import read_box
+from onewrite.core.features.tombstone import read_tombstone
 from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, make_label_name
 from onewrite.core.ledgers import MessageIds, SeenIds
-from onewrite.core.pending import read_box
 from onewrite.core.step import Step
-from onewrite.core.tombstone import read_tombstone
+from onewrite.core.values import moment
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
 from onewrite.operate.answers import Inquiry, predict_outcomes

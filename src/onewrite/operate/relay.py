@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from logging import INFO, WARNING
 
-from onewrite.core.event import Outbox
+from onewrite.core.features.event import Outbox
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.operate.exits import Exit, interrupt_process, make_deadline

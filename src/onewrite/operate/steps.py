@@ -7,10 +7,10 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from onewrite.core.event import moment
 from onewrite.core.flow import run as run_flow
 from onewrite.core.label import STEPS
 from onewrite.core.step import Step
+from onewrite.core.values import moment
 from onewrite.operate.exits import Exit
 from onewrite.operate.image import find_step
 from onewrite.operate.options import Options, VerbParser, add_json, add_store, make_number_reader

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from onewrite.core.event import Outbox
+from onewrite.core.features.event import Outbox
 from onewrite.core.flow import run
 from onewrite.errors import ConfigurationError
 from onewrite.operate.image import EntityImage, EntityStore

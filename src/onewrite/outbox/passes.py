@@ -26,10 +26,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from onewrite.batch.report import find_user_line
 from onewrite.core.clock import checked_clock, random_share
-from onewrite.core.event import format_nearest_moment, moment, seconds
+from onewrite.core.features.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, try_read
 from onewrite.core.flow import Do, Flow
 from onewrite.core.log import log
-from onewrite.core.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, try_read
+from onewrite.core.values import format_nearest_moment, moment, seconds
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import printable
 

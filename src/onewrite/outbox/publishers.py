@@ -13,9 +13,9 @@ from logging import WARNING
 from math import inf
 from typing import Any, TypeAlias
 
+from onewrite.core.features.pending import Outgoing
 from onewrite.core.flow import Call, adrive, drive, make_async_executor, make_executor
 from onewrite.core.log import log
-from onewrite.core.pending import Outgoing
 from onewrite.errors import ConfigurationError
 from onewrite.stores.targets import is_asynchronous
 

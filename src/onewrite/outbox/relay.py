@@ -23,10 +23,10 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from onewrite.batch.watch import Watch
 from onewrite.batch.workers import get_thread_runner, is_inner_cancellation
 from onewrite.core.clock import random_name, random_share, wall_clock
+from onewrite.core.features.pending import Broken, Outgoing
 from onewrite.core.flow import Do, Flow, FlowStep, Wait, adrive, awaited, drive, execute, execute_async
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
-from onewrite.core.pending import Broken, Outgoing
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.outbox.passes import (
     FOR_EVER,

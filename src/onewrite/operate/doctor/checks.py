@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from onewrite.core.features.tombstone import read_tombstone
 from onewrite.core.label import (
     FORMAT,
     OUTBOX,
@@ -22,7 +23,6 @@ from onewrite.core.label import (
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
 from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION
-from onewrite.core.tombstone import read_tombstone
 from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
 from onewrite.operate.doctor.facts import (

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from onewrite.core.event import Outbox
+from onewrite.core.features.event import Outbox
+from onewrite.core.features.tombstone import Tombstones
 from onewrite.core.ledgers import Ledger
-from onewrite.core.tombstone import Tombstones
 from onewrite.operate.image import EntityImage
 from onewrite.operate.report import format_count
 

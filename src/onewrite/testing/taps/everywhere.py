@@ -392,6 +392,6 @@ _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("asyncio.tasks", "", "as_completed", _order_tasks),
     ("onewrite.core.flow", "", "drive", _note_result),  # where `run` and `arun` find them
     ("onewrite.core.flow", "", "adrive", _note_result),
-    ("onewrite.core.steps", "", "StepRequest", _note_step),
+    ("onewrite.core.features.steps", "", "StepRequest", _note_step),
     ("onewrite.batch.handler", "", "log_batch", _note_failures),
 )

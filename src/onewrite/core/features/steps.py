@@ -9,22 +9,20 @@ from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
 from onewrite.core.engine import Attempt, Engine, Native
-from onewrite.core.event import copy_value, moment
-from onewrite.core.flow import Do, Flow, split_final_refusals
-from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.pipeline import make_write, send_begin, send_finish
-from onewrite.core.step import (
+from onewrite.core.features.claims import (
     Claim,
-    Step,
     StepRequest,
     check_begin,
     check_claim,
     is_takeover_allowed,
-    judge_open_step,
     make_step,
     make_unsent_fence,
-    read_step,
 )
+from onewrite.core.flow import Do, Flow, split_final_refusals
+from onewrite.core.ledgers.ledger import check_message
+from onewrite.core.pipeline import make_write, send_begin, send_finish
+from onewrite.core.step import Step, judge_open_step, read_step
+from onewrite.core.values import copy_value, moment
 from onewrite.core.write import Begins, Finishes, Withdraws, Write
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message

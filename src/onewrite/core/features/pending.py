@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, SupportsBytes, TypeVar, cast
 from urllib.parse import unquote
 from uuid import UUID
 
-from onewrite.core.event import copy_value, seconds
+from onewrite.core.features.tombstone import Tombstone, read_tombstone
 from onewrite.core.label import OUTBOX, TOMBSTONE, check_outbox
-from onewrite.core.tombstone import Tombstone, read_tombstone
+from onewrite.core.values import copy_value, seconds
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 Y = TypeVar("Y")

@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from hashlib import blake2b
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from onewrite.core.label import make_outbox_label, plain, read_ledger_name
+from onewrite.core.values import moment
+from onewrite.core.write import Emission
 from onewrite.errors import ConfigurationError, InvalidUpdate
 from onewrite.message import Message
 
@@ -136,15 +136,6 @@ class Outbox:
         return json_value
 
 
-class Emission(NamedTuple):
-    """The events that one write adds to an entity's outbox. Without events, the outbox is still checked to be the store's."""
-
-    label: str
-    events: Sequence[dict[str, str]] = ()
-    due: str = ""
-    shard: int = 0
-
-
 def require_outboxes(outboxes: T | None) -> T:
     """Return a store's outboxes, or raise if it has none."""
     if outboxes is None:
@@ -153,20 +144,30 @@ def require_outboxes(outboxes: T | None) -> T:
 
 
 class Emitter(NamedTuple):
-    """A store's means to emit events. `prefix` begins the keys that distinguish the events of one message."""
+    """Makes the events of a store's writes. `prefix` begins the keys that distinguish the events of one message."""
 
-    outbox: Outbox
+    outbox: Outbox | None
     prefix: str
 
+    @property
+    def empty(self) -> Emission | None:
+        """The emission of a write without events, if the store has an outbox."""
+        return None if self.outbox is None else Emission(self.outbox.label)
 
-def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter | None:
+    def emit(self, messages: Sequence[Message], argument: object, now: float, call: str) -> Emission:
+        """Return the events of a write of these messages, in their stored form. Each has the same ID as in a write of its message alone.
+
+        `argument`: the caller's `emit=`. `call`: the unique name of the call.
+        """
+        return make_emission(self, messages, argument, now, call)
+
+
+def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter:
     """Return the emitter of a store. `attribute` is that of its ledger, if it has one. Raise if the store can't have this outbox.
 
     Two services with ledgers in one entity can both emit events for one message.
     """
-    if outbox is None:
-        return None
-    if not isinstance(cast("object", outbox), Outbox):
+    if not isinstance(cast("object", outbox), Outbox | None):
         raise ConfigurationError(f"outbox={outbox!r}: expected an Outbox, for example outbox=Outbox('shop/orders').")
     name = read_ledger_name(attribute)
     return Emitter(outbox, f"in {len(name)}:{name} " if name else "")
@@ -190,15 +191,12 @@ def _find_cause(event: Event, messages: Sequence[Message]) -> Message:
     )
 
 
-def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument: object, now: float, call: str) -> Emission:
-    """Return the events of a write of these messages, in their stored form. Each has the same ID as in a write of its message alone.
-
-    `argument`: the caller's `emit=`. `call`: the unique name of the call.
-    """
-    events = _require_events(argument)
-    if emitter is None:
-        raise ConfigurationError("emit= needs an outbox, and this store has none. Create it with outbox=Outbox(...).")
+def make_emission(emitter: Emitter, messages: Sequence[Message], argument: object, now: float, call: str) -> Emission:
+    """Return the events of a write: see `Emitter.emit`."""
     outbox, prefix = emitter
+    events = _require_events(argument)
+    if outbox is None:
+        raise ConfigurationError("emit= needs an outbox, and this store has none. Create it with outbox=Outbox(...).")
     if not events:
         return Emission(outbox.label)
     causes = [*messages] * len(events) if len(messages) == 1 else [_find_cause(event, messages) for event in events]
@@ -218,25 +216,6 @@ def make_emission(emitter: Emitter | None, messages: Sequence[Message], argument
         )
     shard = int.from_bytes(blake2b(causes[0].id.encode(), digest_size=8).digest()) % outbox.shards
     return Emission(outbox.label, entries, at, shard)
-
-
-_MAX_MOMENT = 253_402_300_799.0  # the end of the year 9999, Python's last date
-
-
-def moment(now: float) -> str:
-    """Return a time as text that sorts like the time: 2026-11-22T08:00:00.000Z."""
-    second, millisecond = divmod(round(now * 1e6) // 1000, 1000)
-    return f"{datetime.fromtimestamp(second, UTC).replace(tzinfo=None).isoformat()}.{millisecond:03d}Z"
-
-
-def format_nearest_moment(time: float) -> str:
-    """Return a time as text, or the nearest one that a date since 1970 can show."""
-    return moment(min(max(0.0, time), _MAX_MOMENT))
-
-
-def seconds(at: str) -> float:
-    """Parse the text of `moment` into seconds since 1970."""
-    return datetime.fromisoformat(at).timestamp()
 
 
 def _require_events(argument: object) -> Sequence[Event]:
@@ -340,22 +319,3 @@ def _check_text(field_name: str, value: object) -> None:
 
 
 # --- what a caller may change after the call -----------------------------------------------------------------------------
-
-
-_LEAVES = frozenset({str, int, float, bool, bytes, type(None)})
-
-
-def copy_value(value: Any) -> Any:
-    """Return a deep copy. An object that can't be copied, such as one with a lock, stays the same."""
-    if type(value) in _LEAVES:
-        return value
-    if type(value) is dict or type(value) is MappingProxyType:
-        return {name: copy_value(member) for name, member in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if type(value) is list:
-        return [copy_value(member) for member in value]  # pyright: ignore[reportUnknownVariableType]
-    if type(value) is tuple:
-        return tuple([copy_value(member) for member in value])  # pyright: ignore[reportUnknownVariableType]
-    try:
-        return deepcopy(value)
-    except Exception:
-        return value

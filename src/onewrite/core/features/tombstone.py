@@ -13,9 +13,10 @@ from hashlib import blake2b
 from math import ceil
 from typing import Any, NamedTuple, cast
 
-from onewrite.core.event import moment
 from onewrite.core.label import check_attribute, plain
 from onewrite.core.ledgers.ring import MAX_LATENESS
+from onewrite.core.values import moment
+from onewrite.core.write import Burial
 from onewrite.errors import ConfigurationError, LedgerMismatch
 
 _NAME_BYTES = 8  # two deletes of one entity have the same name once in 2^64
@@ -61,6 +62,10 @@ class Tombstone(NamedTuple):
     def as_fields(self) -> dict[str, Any]:
         """Return the tombstone's stored form."""
         return {"at": self.at, "ttl": self.ttl, "seconds": self.seconds, "by": self.by, "key": [*self.key]}
+
+    def as_burial(self) -> Burial:
+        """Return the part of a write that turns the entity into this tombstone."""
+        return Burial(self.as_fields(), self.by, self.ttl)
 
     def expiry(self, now: float) -> int:
         """Return when the database can remove the tombstone, in epoch seconds, if no event is pending after `now`.

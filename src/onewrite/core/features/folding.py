@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
-from onewrite.core.event import check_causes, copy_value
+from onewrite.core.features.event import check_causes
 from onewrite.core.flow import NOTHING_FINAL, Do, Flow, split_final_refusals
 from onewrite.core.judging import NoReason, OtherStep, Reason, Verdict, find_open_step, judge_message
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
 from onewrite.core.pipeline import Settled, make_write, send_write, settle
+from onewrite.core.values import copy_value
 from onewrite.core.write import NO_STEP, Image, NoStepAtAll, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, sort_by_sequence
