@@ -40,10 +40,10 @@ class Message:
     id: str
     source: str = ""
     sequence: int | str | None = None
-    body: Any = field(default=None, hash=False)
-    attributes: Mapping[str, Any] = field(default_factory=_empty_mapping, hash=False)
+    body: Any = field(default=None, hash=False, repr=False)
+    attributes: Mapping[str, Any] = field(default_factory=_empty_mapping, hash=False, repr=False)
     parts: tuple[str, ...] = ()
-    system: Mapping[str, Any] = field(default_factory=_empty_mapping, hash=False)
+    system: Mapping[str, Any] = field(default_factory=_empty_mapping, hash=False, repr=False)
 
     max_text_bytes: ClassVar[int] = 2048
 

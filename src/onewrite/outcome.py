@@ -1,4 +1,7 @@
-"""Outcomes of guarded writes and of `begin`, as closed unions for `match`."""
+"""Outcomes of guarded writes and of `begin`, as closed unions for `match`.
+
+The text of an outcome or a message can end up in a log, so it doesn't show the entity or the body.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Applied(_Answer):
     settled: ClassVar[bool] = True
 
     message: Message
-    entity: Entity | None = None
+    entity: Entity | None = field(default=None, repr=False)
     retried: bool = False
     response: Any = field(default=None, compare=False, repr=False)
 
@@ -50,7 +53,7 @@ class Duplicate(_Answer):
     settled: ClassVar[bool] = True
 
     message: Message
-    entity: Entity | None = None
+    entity: Entity | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Stale(_Answer):
 
     message: Message
     mark: int | str
-    entity: Entity | None = None
+    entity: Entity | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Deferred(_Answer):
 
     message: Message
     expected: int | str  # a text only in a fold, whose ledger can be `HighWaterMark`
-    entity: Entity | None = None
+    entity: Entity | None = field(default=None, repr=False)
 
 
 _WAYS_OUT = "If that is final, pass rejected_ok=True, or remember the refusal with record(message, ...)"
@@ -98,7 +101,7 @@ class Rejected(_Answer):
     """
 
     message: Message
-    entity: Entity | None = None
+    entity: Entity | None = field(default=None, repr=False)
     settled: bool = False
     reason: str = field(default=CONDITION_IS_FALSE, compare=False, repr=False)
 
@@ -123,7 +126,7 @@ class Gone(_Answer):
     settled: ClassVar[bool] = True
 
     message: Message
-    entity: Entity | None = None
+    entity: Entity | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ class Busy(_Answer):
 
     message: Message
     until: float
-    entity: Entity | None = None
+    entity: Entity | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ class Uncertain(_Answer):
     since: float
     fence: str
     key: str = ""
-    entity: Entity | None = None
+    entity: Entity | None = field(default=None, repr=False)
     entity_key: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False, repr=False)
 
 
@@ -162,7 +165,7 @@ class Superseded(_Answer):
     settled: ClassVar[bool] = False
 
     message: Message
-    entity: Entity | None = None
+    entity: Entity | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

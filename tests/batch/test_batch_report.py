@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from onewrite import (
     Busy,
     Deferred,
     Duplicate,
+    HighWaterMark,
     InvalidMessage,
     Message,
     Missing,
@@ -30,6 +33,8 @@ from onewrite import (
 )
 from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
 from onewrite.identity import Skip, json_body
+from onewrite.mongodb import GuardedCollection
+from onewrite.testing.standins.stores import mongomock_collection
 from tests.support.batches import SENT_AT, Clock, by_name, dynamodb, fifo, identifiers, kafka, kinesis, sqs, sqs_record
 from tests.support.seams import measure_by
 
@@ -393,6 +398,29 @@ def test_hook_is_called_for_each_processed_record() -> None:
     assert told[:3] == [(a1, Applied(a1), 0.25), (s1, (Stale(s1, 9), Rejected(s1, settled=True)), 0.25), (n1, None, 0.25)]
     ((failed, error, seconds),) = told[3:]
     assert (failed, type(error), seconds) == (x1, ValueError, 0.25)
+
+
+def test_log_has_the_text_of_onewrites_own_error(lines: list[logging.LogRecord]) -> None:
+    orders = mongomock_collection("orders")
+    orders.insert_one({"_id": "o", "ow_l": "ow1 14d"})
+
+    def pay(message: Message) -> Outcome:
+        return GuardedCollection(orders, HighWaterMark()).update_one(message, {"_id": "o"}, {"$inc": {"n": 1}})
+
+    async def pay_in_a_group_of_tasks(message: Message) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asyncio.to_thread(pay, message))
+
+    def identity(record: Any) -> Message:
+        return Message(record["body"], "s", 1)
+
+    for function in (pay, pay_in_a_group_of_tasks):
+        sqs_handler(identity)(function)(sqs(["m"]))
+    alone, grouped = [line.getMessage() for line in lines]
+    assert "attempt 1: LedgerMismatch (Ledger mismatch in 'ow_l': this entity uses layout '14d'" in alone
+    assert "If you changed the ledger, pass the old one as" in alone
+    assert re.search(r"\) at test_batch_report\.py:\d+ pay$", alone)
+    assert "attempt 1: ExceptionGroup (LedgerMismatch: Ledger mismatch in 'ow_l'" in grouped
 
 
 def test_failing_hook_is_logged_and_does_not_fail_the_record(lines: list[logging.LogRecord]) -> None:

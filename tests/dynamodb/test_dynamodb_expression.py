@@ -37,7 +37,7 @@ def test_clause_begins_after_a_function_or_an_index() -> None:
 def test_invalid_character_is_refused_and_named(sign: str) -> None:
     with pytest.raises(InvalidUpdate, match=r"^UpdateExpression .* in a place where no expression can have it") as raised:
         read_update(f"SET a = {sign} b")
-    assert f"has {sign[-1]!r} in a place" in str(raised.value)
+    assert f"has {sign[-1]!r} at character" in str(raised.value)
     with pytest.raises(InvalidUpdate, match=r"^ConditionExpression .* in a place where no expression can have it"):
         read_condition(f"a = :a {sign}")
 

@@ -86,7 +86,7 @@ def test_filter_that_only_seems_to_read_ledger_is_accepted(query: dict[str, Any]
 
 @pytest.mark.parametrize("value", [[], ("a@b",), {"$eq": ["a@b"]}, {"$eq": ("a@b",)}], ids=str)
 def test_list_in_a_filter_does_not_identify_an_entity(value: Any) -> None:
-    with pytest.raises(InvalidUpdate, match=r"email=[\[(].*[\])] doesn't identify one entity"):
+    with pytest.raises(InvalidUpdate, match="The value of email is a .*, which doesn't identify one entity"):
         read_entity_key({"email": value}, ("email",))
 
 
@@ -144,15 +144,15 @@ def test_a_replacement_is_refused(update: Any) -> None:
     ("update", "problem"),
     [
         ({1: {"a": 1}}, "1 where an operator is expected"),
-        ({"$set": {1: 2}}, "Field name 1: expected a string, got a int"),
-        ({"$inc": {b"a": 2}}, "Field name b'a': expected a string"),
+        ({"$set": {1: 2}}, "Field name: expected a string, got a int"),
+        ({"$inc": {b"a": 2}}, "Field name: expected a string, got a bytes"),
         ({"$set": 1}, r"\$set expects a document of fields, got a int"),
         ({}, "The update is empty"),
         ([], "expected operators or a pipeline"),
         ("x", "expected operators or a pipeline"),
-        ([{"$set": {1: 2}}], "Field name 1: expected a string, got a int"),
-        ([{"$unset": ["a", 1]}], "Field name 1: expected a string, got a int"),
-        ([{"$unset": 1}], "Field name 1: expected a string, got a int"),
+        ([{"$set": {1: 2}}], "Field name: expected a string, got a int"),
+        ([{"$unset": ["a", 1]}], "Field name: expected a string, got a int"),
+        ([{"$unset": 1}], "Field name: expected a string, got a int"),
         ([{"$addFields": 1}], r"\$addFields expects a document of fields, got a int"),
     ],
     ids=str,

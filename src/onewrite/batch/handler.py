@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, filterfalse
@@ -26,7 +26,6 @@ from onewrite.batch.function import (
     is_async,
     read_group_return,
     read_return,
-    shorten_name,
     with_unreturned,
 )
 from onewrite.batch.order import (
@@ -47,13 +46,12 @@ from onewrite.batch.report import (
     Report,
     Result,
     describe_failure,
-    find_user_line,
     log_batch,
     unwrap_outcomes,
 )
 from onewrite.batch.source import Response, Source
 from onewrite.batch.unreturned import FunctionCall
-from onewrite.batch.workers import Deadline, is_inner_cancellation
+from onewrite.batch.workers import Deadline
 from onewrite.core.clock import checked_clock
 from onewrite.core.flow import Meter, meter
 from onewrite.core.log import log
@@ -63,6 +61,8 @@ from onewrite.identity import Identity, Skip
 from onewrite.identity.record import is_change
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported
+from onewrite.running.failures import describe_error, shorten_name
+from onewrite.running.loops import is_inner_cancellation, run_in_loop
 
 GroupBy: TypeAlias = Callable[[Message], Hashable]
 TimeLeft: TypeAlias = Callable[[], float] | None
@@ -243,7 +243,7 @@ class Handler(Generic[R]):
         Return the result of each, up to the first that isn't settled. Later records weren't begun, or must be processed again.
         """
         if self.is_async:
-            return workers.run_in_loop(lambda: self.aprocess_in_order(records))
+            return run_in_loop(lambda: self.aprocess_in_order(records))
         with self._log_lane(records) as lane:
             lane.results = self._run(self._steps(self._list_turns(lane.states), _NO_DEADLINE, HeldSources(), in_order=True))
         return lane.ordered_results
@@ -287,14 +287,22 @@ class Handler(Generic[R]):
         `in_order`: the source keeps these records in order, so no record after a failure is processed.
         """
         results = self._run(self._steps_together(records, time_left, in_order=in_order))
-        return [results.get(position) for position in range(len(records))]
+        return self._list_results(records, results)
 
     async def aprocess_together(
         self, records: Sequence[RecordState], *, in_order: bool, time_left: TimeLeft
     ) -> list[Result | None]:
         """Process records as `process_together` does, for an async function."""
         results = await self._arun(self._steps_together(records, time_left, in_order=in_order))
-        return [results.get(position) for position in range(len(records))]
+        return self._list_results(records, results)
+
+    @staticmethod
+    def _list_results(records: Sequence[RecordState], results: Mapping[int, Result]) -> list[Result | None]:
+        """Return each record's result. A held record counts as failed, because it must not be processed before the next delivery."""
+        return [
+            state.make_held_result() if state.is_held and position not in results else results.get(position)
+            for position, state in enumerate(records)
+        ]
 
     def failure(self, result: Result) -> Failure:
         """Return a description of an unsettled result, for a log line by `str()` or as JSON."""
@@ -503,11 +511,8 @@ class Handler(Generic[R]):
         share = seconds / len(calls)
         if isinstance(end, BaseException) and len(calls) > 1 and not isinstance(end, WrongReturn):
             # Log this, because a function that fails for every group is slow.
-            text = (
-                "%s: %s at %s for a group of %s messages. Calling it with each message alone. No action is needed unless "
-                "this repeats"
-            )
-            log(WARNING, text, self.name, type(end).__name__, find_user_line(end, self.each), len(calls))
+            text = "%s: %s for a group of %s messages. Calling it with each message alone. No action is needed unless this repeats"
+            log(WARNING, text, self.name, describe_error(end, self.each), len(calls))
             return end, share
         for place, (state, at, _) in enumerate(calls):
             message_end = end if isinstance(end, BaseException) else end[place]
@@ -561,14 +566,8 @@ class Handler(Generic[R]):
         try:
             hook(message, outcome, seconds)
         except Exception as error:
-            line = find_user_line(error, hook)
-            log(
-                WARNING,
-                "%s: on_outcome raised %s at %s. The record's result is unaffected, but its metrics are incomplete",
-                self.name,
-                type(error).__name__,
-                line,
-            )
+            text = "%s: on_outcome raised %s. The record's result is unaffected, but its metrics are incomplete"
+            log(WARNING, text, self.name, describe_error(error, hook))
 
 
 def check_hook(on_outcome: Hook | None) -> None:

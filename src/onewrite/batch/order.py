@@ -27,13 +27,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, repeat
 from typing import Any, TypeAlias, cast
 
 from onewrite.batch.function import End, Unreturned
 from onewrite.batch.report import Result, is_settled
 from onewrite.batch.unreturned import Note
+from onewrite.errors import OnewriteError
 from onewrite.identity import Skip, record_id
 from onewrite.message import Message, sort_by_sequence
 from onewrite.outcome import Answer, Deferred, Rejected
@@ -43,6 +44,16 @@ from onewrite.outcome import Answer, Deferred, Rejected
 MAX_CALL_SIZE = 100
 
 _ANY = object()  # the group of a skipped record, which fits into a run of any group
+
+
+class HeldBack(OnewriteError):
+    """Recorded for a message that waits for an earlier one of its source."""
+
+
+_HELD = (
+    "An earlier message of its source failed, and would be lost if the ledger's mark moved past it. No action is needed: both messages are "
+    "delivered again"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +107,10 @@ class RecordState:
             if message.sequence is not None:
                 firsts.setdefault(message.source, message)
         return firsts
+
+    def make_held_result(self) -> Result:
+        """Return the result of a held record, whose next message wasn't processed."""
+        return replace(self.result(), message=self.messages[self.progress], error=HeldBack(_HELD))
 
     def result(self) -> Result:
         """Return the result. Without messages, the identity's error is the record's error."""

@@ -16,19 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import filterfalse
 from operator import attrgetter
-from types import FrameType
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
-from onewrite.batch.function import End, Unreturned, WrongReturn, find_home, find_innermost_line, format_line
+from onewrite.batch.function import End, Unreturned
 from onewrite.batch.source import Response, Source
 from onewrite.batch.unreturned import Note, UnfinishedWrite
 from onewrite.core.log import catch_log_errors, log, logger
 from onewrite.core.values import format_nearest_moment
-from onewrite.errors import ConfigurationError, InvalidMessage, OnewriteError
+from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable
 from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, list_kinds
 from onewrite.outcome import Answer, Begun, Busy, Deferred, Missing, Rejected, Superseded, Uncertain
+from onewrite.running.failures import find_home, find_reason, find_user_line, format_line
 
 
 class EveryRecordFailed(OnewriteError):
@@ -72,7 +72,7 @@ class Result:
     If it found several, `message` is the last one that the function was called with, and `outcomes` are those of all.
     """
 
-    record: Any
+    record: Any = field(repr=False)
     record_id: str
     message: Message | None
     outcomes: tuple[Answer, ...]
@@ -156,7 +156,7 @@ class Report:
 
     response: Response
     results: tuple[Result, ...]
-    returned: tuple[Any, ...]
+    returned: tuple[Any, ...] = field(repr=False)
     oldest_seconds: float | None  # the age of the oldest record when the batch began, or None if no record has a time
     requests: int  # number of requests that the guarded stores sent
     seconds: float
@@ -237,7 +237,6 @@ def _rank_kinds(kinds: Sequence[str]) -> list[int]:
     return [_KINDS.index(kind) if kind in _KINDS else len(_KINDS) for kind in kinds]  # a user's subclass has another name
 
 
-_MAX_REASON = 500
 _MAX_TRACEBACK = 8000  # characters from its end; twenty fit into CloudWatch's line of 256 KiB
 
 
@@ -306,28 +305,9 @@ def describe_failure(result: Result, function: object, attempt: int | None, *, w
     )
 
 
-def find_user_line(error: BaseException, function: object) -> str | None:
-    """Return the file, line, and function of the innermost frame of the user's code in the error's traceback, or None."""
-    places: list[tuple[FrameType, int]] = []
-    trace = error.__traceback__
-    while trace is not None:
-        places.append((trace.tb_frame, trace.tb_lineno))
-        trace = trace.tb_next
-    return find_innermost_line(places, function)
-
-
 def _describe_reason(result: Result) -> str | None:
     """Return the reason of an error or an unsettled outcome, without any content, or None if it isn't known."""
-    error = result.error
-    if error is None:
-        return _describe_unsettled(result.unsettled)
-    if (isinstance(error, InvalidMessage) and result.message is None) or isinstance(error, WrongReturn | UnfinishedWrite):
-        return printable(str(error), _MAX_REASON)  # these texts name an expression or a type, never a value
-    try:
-        code = cast("Any", error).response["Error"]["Code"]  # botocore's errors have this
-    except Exception:  # other errors have no `response`, or one whose access raises
-        return None
-    return printable(code) if isinstance(code, str) else None
+    return _describe_unsettled(result.unsettled) if result.error is None else find_reason(result.error)
 
 
 def _describe_unsettled(answer: Answer | None) -> str | None:

@@ -11,11 +11,10 @@ all function calls that work on their messages, so two concurrent ones can both 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextvars import ContextVar, Token
 from operator import attrgetter
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, cast, get_args
 from weakref import ref
 
@@ -23,6 +22,7 @@ from onewrite.core.hook import hook
 from onewrite.errors import OnewriteError
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Uncertain
+from onewrite.running.failures import find_caller_line
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ class GuardedCall:
 
     def fail(self, error: BaseException) -> None:
         """Record the exception with which the call ended."""
-        self.error, self._line = error, _find_caller_line()
+        self.error, self._line = error, find_caller_line()
 
     def end(self, result: T) -> T:
         """Record the call's result, and return it. A call that has settled its messages is no longer listed."""
@@ -130,7 +130,7 @@ class GuardedCall:
         if self._is_hint:
             return result
         if unsettled:
-            self.answers, self.messages, self._line = unsettled, [each.message for each in unsettled], _find_caller_line()
+            self.answers, self.messages, self._line = unsettled, [each.message for each in unsettled], find_caller_line()
             return result
         for call in self._calls:
             call.guarded_calls.pop(self, None)
@@ -189,17 +189,3 @@ def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[M
             if members and all(isinstance(member, Message) for member in members):
                 return cast("Sequence[Message]", members)
     return None
-
-
-def _find_caller_line() -> tuple[CodeType | None, int]:
-    """Return the code and line of the nearest caller outside onewrite and the standard library.
-
-    Return `(None, 0)` if a task or thread runs the call directly.
-    """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
-    while frame is not None:
-        root = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        if root != "onewrite" and root not in sys.stdlib_module_names:
-            return frame.f_code, frame.f_lineno
-        frame = frame.f_back
-    return None, 0

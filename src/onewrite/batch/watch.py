@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from onewrite.batch.function import find_thread_line
 from onewrite.errors import OnewriteError
+from onewrite.running.failures import find_thread_line
 
 BEAT = 10.0  # maximum seconds between two signs of life
 # Seconds until the health page and the log report a vital activity. Three missed beats can't be explained by a busy machine.

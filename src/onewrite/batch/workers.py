@@ -10,20 +10,19 @@ in progress end, and then the handler raises the exception.
 from __future__ import annotations
 
 import threading
-import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from logging import WARNING
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from onewrite.batch.order import Lanes, Retries, Unit
 from onewrite.batch.report import Result
 from onewrite.core.flow import Meter, meter
 from onewrite.core.log import log
-from onewrite.errors import ConfigurationError
+from onewrite.running.loops import run_in_loop
 
 if TYPE_CHECKING:
-    import asyncio
+    pass
 
 T = TypeVar("T")
 # A function that processes a taken number and returns the results. It raises only to end the batch.
@@ -33,15 +32,6 @@ AsyncProcess: TypeAlias = Callable[[int], Awaitable[Mapping[int, Result]]]
 # The factor by which the slowest record so far must fit into the time left. The next one can be slower, and the response
 # must still be sent afterward.
 _SAFETY_FACTOR = 1.5
-
-
-class _ThisThread(threading.local):
-    """The event loop of each thread."""
-
-    runner: asyncio.Runner | None = None
-
-
-_this_thread = _ThisThread()
 
 
 class Deadline:
@@ -189,46 +179,3 @@ def work_in_tasks(batch: Batch, process: AsyncProcess, workers: int) -> None:
         await asyncio.gather(*(awork(batch, process) for _ in range(workers)))
 
     run_in_loop(all_workers)
-
-
-def run_in_loop(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run an async function to its end in this thread's event loop."""
-    runner = get_thread_runner()
-    try:
-        return runner.run(function(), context=copy_context())
-    except BaseException:
-        # Ctrl-C or a task's exit has left the loop with tasks of this batch in it, so the next batch gets another loop.
-        _this_thread.runner = None
-        runner.close()
-        raise
-
-
-def get_thread_runner() -> asyncio.Runner:
-    """Return this thread's event loop, the same on each call, so that clients bound to it can be reused."""
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:  # no loop is running, as expected
-        pass
-    else:
-        raise ConfigurationError(
-            "The handler of an async function or an AsyncRelay runs its own event loop, but a loop is already running "
-            "here. Call it with `await asyncio.to_thread(handler, event, context)`, or await handler.aprocess(record) "
-            "or handler.each(message)."
-        )
-    if _this_thread.runner is None:
-        _this_thread.runner = asyncio.Runner()
-        # When the thread ends, its loop is garbage-collected, and asyncio warns about a loop that is still open.
-        weakref.finalize(_this_thread.runner, _this_thread.runner.get_loop().close)
-    return _this_thread.runner
-
-
-def is_inner_cancellation(error: BaseException) -> bool:
-    """Whether this is a CancelledError of an awaited task, not of the current task's own cancellation, as by a timeout."""
-    import asyncio
-
-    if not isinstance(error, asyncio.CancelledError):
-        return False
-    task = asyncio.current_task()
-    return task is None or not task.cancelling()

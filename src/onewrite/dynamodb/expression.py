@@ -61,8 +61,8 @@ def read_update(text: str) -> Update:
     lexemes = _read_lexemes("UpdateExpression", text)
     starts = _find_clause_starts(lexemes)
     if not starts or starts[0] != 0:
-        raise InvalidUpdate(f"UpdateExpression {text!r} doesn't begin with SET, REMOVE, ADD, or DELETE.")
-    _check_nesting("UpdateExpression", text, lexemes, [*starts[1:], len(lexemes)])
+        raise InvalidUpdate("UpdateExpression doesn't begin with SET, REMOVE, ADD, or DELETE.")
+    _check_nesting("UpdateExpression", lexemes, [*starts[1:], len(lexemes)])
     clauses: dict[str, str] = {}
     for n, next_start in zip(starts, [*starts[1:], None], strict=True):
         word, _, begin = lexemes[n]
@@ -71,12 +71,12 @@ def read_update(text: str) -> Update:
         members = text[begin:end].strip()
         if clause in clauses:
             raise InvalidUpdate(
-                f"UpdateExpression {text!r} has two {clause} clauses, but DynamoDB accepts one of each. Join them with a comma."
+                f"UpdateExpression has two {clause} clauses, but DynamoDB accepts one of each. Join them with a comma."
             )
         if not members:
-            raise InvalidUpdate(f"UpdateExpression {text!r} has an empty {clause} clause. Remove it.")
+            raise InvalidUpdate(f"UpdateExpression has an empty {clause} clause. Remove it.")
         if members.startswith(",") or members.endswith(","):
-            raise InvalidUpdate(f"The {clause} clause of UpdateExpression {text!r} begins or ends with a comma.")
+            raise InvalidUpdate(f"The {clause} clause of UpdateExpression begins or ends with a comma.")
         clauses[clause] = members
     operands = [lexeme for n, lexeme in enumerate(lexemes) if n not in starts]
     return Update(clauses, _find_roots(operands))
@@ -88,7 +88,7 @@ def read_condition(text: str) -> Condition:
     lexemes = _read_lexemes("ConditionExpression", text)
     if not lexemes:
         raise InvalidUpdate("ConditionExpression is empty. Omit it.")
-    _check_nesting("ConditionExpression", text, lexemes, [len(lexemes)])
+    _check_nesting("ConditionExpression", lexemes, [len(lexemes)])
     # DynamoDB refuses ((x)), so keep the caller's outer parentheses and add none.
     safe = text.strip() if _is_wrapped(lexemes) else f"({text.strip()})"
     return Condition(safe, _find_roots(lexemes))
@@ -127,7 +127,7 @@ def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
 _PAIRS = {")": "(", "]": "["}
 
 
-def _check_nesting(name: str, text: str, lexemes: list[Lexeme], ends: list[int]) -> None:
+def _check_nesting(name: str, lexemes: list[Lexeme], ends: list[int]) -> None:
     """Raise if the parentheses and brackets of a part, up to one of the `ends`, don't match.
 
     Otherwise, the caller's text could reach beyond its own part and change the meaning of onewrite's part.
@@ -139,9 +139,9 @@ def _check_nesting(name: str, text: str, lexemes: list[Lexeme], ends: list[int])
         if sign in "([":
             open_signs.append(sign)
         elif sign in _PAIRS and (not open_signs or open_signs.pop() != _PAIRS[sign]):
-            raise InvalidUpdate(f"{name} {text!r} closes a {sign!r} that it doesn't open. Correct the expression.")
+            raise InvalidUpdate(f"{name} closes a {sign!r} that it doesn't open. Correct the expression.")
     if open_signs:
-        raise InvalidUpdate(f"{name} {text!r} leaves a {open_signs[-1]!r} open. Correct the expression.")
+        raise InvalidUpdate(f"{name} leaves a {open_signs[-1]!r} open. Correct the expression.")
 
 
 def _read_lexemes(name: str, text: str) -> list[Lexeme]:
@@ -151,7 +151,10 @@ def _read_lexemes(name: str, text: str) -> list[Lexeme]:
     while at < end:
         match = _LEXEME.match(text, at)
         if match is None:
-            raise InvalidUpdate(f"{name} {text!r} has {text[at:].strip()[:1]!r} in a place where no expression can have it.")
+            sign = text[at:].strip()[:1]
+            raise InvalidUpdate(
+                f"{name} has {sign!r} at character {text.index(sign, at) + 1}, in a place where no expression can have it. Pass values by placeholders."
+            )
         kind = match.lastgroup or ""
         lexemes.append((match[kind], match.start(kind), match.end(kind)))
         at = match.end()

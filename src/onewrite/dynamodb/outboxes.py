@@ -262,7 +262,9 @@ def _format_value(value: object) -> str:
         case bytes() | bytearray() | Binary():
             return f"B:{urlsafe_b64encode(read_bytes(value) if isinstance(value, Binary) else value).decode()}"
         case _:
-            raise ConfigurationError(f"{value!r} can't be part of a key: DynamoDB accepts strings, numbers, and bytes.")
+            raise ConfigurationError(
+                f"A {type(value).__name__} can't be part of a key: DynamoDB accepts strings, numbers, and bytes."
+            )
 
 
 def _parse_number(text: str) -> object:

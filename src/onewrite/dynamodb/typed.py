@@ -44,9 +44,9 @@ def _make_plain_value(name: str, value: Any) -> Any:
         try:
             return plain_values({name: value})[name]
         except Exception as error:  # boto3 raises errors of many kinds for a member that isn't typed
-            problem = f" ({type(error).__name__}: {error})"
+            problem = f" ({type(error).__name__})"
     raise InvalidUpdate(
-        f"{name} is {value!r}, which isn't a typed value{problem}: this store was made with typed=True. Write each value as the "
+        f"{name} is a {type(value).__name__} that isn't a typed value{problem}: this store was made with typed=True. Write each value as the "
         'low-level client does, such as {"S": "text"} or {"N": "7"}.'
     )
 

@@ -112,7 +112,8 @@ def _make_typed_value(name: str, value: Any) -> dict[str, Any]:
         return {"SS": [*value.members]}
     if is_typed(value):
         raise InvalidUpdate(
-            f"{name} is {value!r}, a typed value. A guarded client takes plain values, like a Table, and would store this as a map. "
+            f"{name} is {{{next(iter(value))!r}: ...}}, a typed value. A guarded client takes plain values, like a Table, and would store this "
+            "as a map. "
             "Pass the plain value, or create the store with typed=True. To store such a map, use a Table."
         )
     return _make_typed_member(name, value)

@@ -130,10 +130,10 @@ def _read_value(name: str, value: Any) -> Any:
     if _list_names(value) == ["$eq"] and not _has_operators(value["$eq"]):
         value = value["$eq"]
     elif _has_operators(value):  # also inside $eq, because the key is used without the $eq and would become a query again
-        raise InvalidUpdate(f"{name}={value!r} is a query, which can match several entities. Pass one value.")
+        raise InvalidUpdate(f"The value of {name} is a query, which can match several entities. Pass one value.")
     if value is None or (name != "_id" and isinstance(value, list | tuple)):
         raise InvalidUpdate(
-            f"{name}={value!r} doesn't identify one entity: null also matches a missing field, and a list can match "
+            f"The value of {name} is a {type(value).__name__}, which doesn't identify one entity: null also matches a missing field, and a list can match "
             "several documents. Pass one value."
         )
     return value
@@ -199,7 +199,7 @@ def _read_getter_field(getter: object) -> str:
     if isinstance(name, Mapping) and list(cast("Document", name)) == ["$literal"]:
         name = cast("Document", name)["$literal"]
     if not isinstance(name, str):
-        raise InvalidUpdate(f"$getField reads {name!r}, which can be a field of the ledger. Name the field.")
+        raise InvalidUpdate(f"$getField reads a {type(name).__name__}, which can be a field of the ledger. Name the field.")
     return name
 
 
@@ -209,7 +209,9 @@ _NO_FIELDS = "{operator} expects a document of fields, got a {kind}."
 def _check_stage(terms: Terms, fields: Sequence[str], stage: object) -> None:
     """Raise if a pipeline stage would replace the document, or touches onewrite's fields or those that identify the entity."""
     if not isinstance(stage, Mapping) or len(cast("Document", stage)) != 1:
-        raise InvalidUpdate(f"{stage!r} isn't a pipeline stage: expected a document with one operator.")
+        names = f"A document with {', '.join(map(repr, cast('Document', stage))) or 'nothing'}"
+        kind = names if isinstance(stage, Mapping) else f"A {type(stage).__name__}"
+        raise InvalidUpdate(f"{kind} isn't a pipeline stage: expected a document with one operator.")
     ((name, body),) = cast("Document", stage).items()
     if name in _REPLACING_STAGES:
         raise InvalidUpdate(f"{name} would erase the ledger. Use $set and $unset.")
@@ -247,7 +249,7 @@ def _drop_indexes(path: str) -> str:
 def check_path(terms: Terms, path: str) -> None:
     """Raise if a path isn't a string, or leads to onewrite's fields."""
     if not isinstance(cast("object", path), str):
-        raise InvalidUpdate(f"Field name {path!r}: expected a string, got a {type(path).__name__}.")
+        raise InvalidUpdate(f"Field name: expected a string, got a {type(path).__name__}.")
     if path.startswith(OURS):
         raise InvalidUpdate(
             f"This call touches {path!r}: names that begin with {OURS} are reserved for onewrite. Omit it, or rename your field."

@@ -24,14 +24,13 @@ from logging import ERROR
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
-from onewrite.batch.report import find_user_line
 from onewrite.core.clock import checked_clock, random_share
 from onewrite.core.features.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, try_read
 from onewrite.core.flow import Do, Flow
 from onewrite.core.log import log
 from onewrite.core.values import format_nearest_moment, moment, seconds
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
-from onewrite.message import printable
+from onewrite.running.failures import describe_error
 
 Entity: TypeAlias = Mapping[str, Any]
 
@@ -575,21 +574,6 @@ def keep_order() -> float:
     return 0.0
 
 
-def describe_error(error: BaseException, function: object) -> str:
-    """Return an error's type, its code if it's the error of a database or broker, and the line of the user's code.
-
-    Its text isn't logged, because it can quote an event or a password.
-    """
-    code: object = None
-    with suppress(Exception):  # other errors have no `response`, or one whose access raises
-        code = cast("Any", error).response["Error"]["Code"]
-    with suppress(Exception):  # pymongo's
-        code = code or cast("Any", error).details.get("codeName") or f"code {cast('Any', error).details['code']}"
-    line = find_user_line(error, function)
-    reason = f" ({printable(code)})" if isinstance(code, str) else ""
-    return f"{type(error).__name__}{reason}{'' if line is None else f' at {line}'}"
-
-
 def read_seconds(name: str, time: object) -> float:
     """Return the seconds of a user's timedelta."""
     if not isinstance(time, timedelta):
@@ -606,6 +590,6 @@ def _read_refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[st
     ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in event_ids]
     if not isinstance(reply, list) or len(ids) < len(members):
         raise ConfigurationError(
-            f"publish returned {reply!r}: expected None, or the list of events that the broker refused. No event of this call was cleared."
+            f"publish returned a {type(reply).__name__}: expected None, or the list of events that the broker refused. No event of this call was cleared."
         )
     return frozenset(ids)

@@ -21,7 +21,6 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.batch.watch import Watch
-from onewrite.batch.workers import get_thread_runner, is_inner_cancellation
 from onewrite.core.clock import random_name, random_share, wall_clock
 from onewrite.core.features.pending import Broken, Outgoing
 from onewrite.core.flow import Do, Flow, FlowStep, Wait, adrive, awaited, drive, execute, execute_async
@@ -36,8 +35,9 @@ from onewrite.outbox.passes import (
     StoredOutboxes,
     SweepReport,
     Waiting,
-    describe_error,
 )
+from onewrite.running.failures import describe_error
+from onewrite.running.loops import get_thread_runner, is_inner_cancellation
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None

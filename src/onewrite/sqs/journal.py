@@ -17,6 +17,7 @@ from onewrite.core.log import log, logger
 from onewrite.message import full_name, printable
 from onewrite.metrics import Hook, list_kinds
 from onewrite.outcome import Missing
+from onewrite.running.failures import describe_error
 from onewrite.sqs.queue import SqsQueue
 from onewrite.sqs.state import Reason
 from onewrite.sqs.waiting import QueueMessage
@@ -74,7 +75,7 @@ class Journal:
                 self._hook(result.message, result.reported, result.seconds)
         except Exception as error:
             text = "%s: on_outcome raised %s. The message is unaffected, but its metrics are incomplete"
-            log(WARNING, text, self._name, type(error).__name__)
+            log(WARNING, text, self._name, describe_error(error, self._hook))
 
     def log_returns(self, returns: Iterable[tuple[QueueMessage, Reason]]) -> None:
         """Log that unsettled messages left the worker, so that the log names each message that ends in a dead-letter queue.

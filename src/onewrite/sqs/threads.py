@@ -21,12 +21,12 @@ from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.aws_lambda.sources import make_lambda_record
-from onewrite.batch.function import find_thread_line
 from onewrite.batch.handler import Handler
 from onewrite.batch.order import RecordState
 from onewrite.batch.report import Result
 from onewrite.batch.watch import BEAT, SILENCE, Watch, WorkerStuck
 from onewrite.identity import record_id
+from onewrite.running.failures import find_thread_line
 from onewrite.sqs.journal import SUMMARY, Journal, format_name
 from onewrite.sqs.queue import MAX_ATTEMPTS, SqsQueue
 from onewrite.sqs.state import DELETED_WITHIN, MAX_REQUESTS, Hide, Limits, Receive, Results, WorkerState

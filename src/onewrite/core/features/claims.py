@@ -90,6 +90,5 @@ def check_claim(claim: object, message: Message, entity_key: object, canonical: 
         )
     if canonical(claim.entity_key) != canonical(entity_key):
         raise InvalidUpdate(
-            f"The step belongs to the entity {dict(claim.entity_key)!r}, but this call is for {entity_key!r}. Pass a step of the call's own "
-            "entity."
+            f"The step of {full_name(message)} belongs to a different entity than this call's. Pass a step of the call's own entity."
         )

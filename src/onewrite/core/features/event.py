@@ -42,7 +42,7 @@ class Event:
     """
 
     type: str
-    body: Any = field(hash=False)
+    body: Any = field(hash=False, repr=False)
     name: str | None = field(default=None, kw_only=True)
     cause: str | Message | None = field(default=None, kw_only=True)
 
@@ -260,7 +260,10 @@ def _encode_body(outbox: Outbox, event: Event) -> str:
     except InvalidUpdate:  # raised by `default` or by the check of the names, with its own advice
         raise
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidUpdate(f"The body of event {event.type!r} can't be converted to JSON: {error}.") from error
+        problem = (
+            type(error).__name__ if outbox.default is not as_json else error
+        )  # the text of the user's own error can quote the body
+        raise InvalidUpdate(f"The body of event {event.type!r} can't be converted to JSON: {problem}.") from error
     if outbox.largest_event is not None and (size := len(text.encode())) > outbox.largest_event:
         raise InvalidUpdate(
             f"The body of event {event.type!r} has {size} bytes, but this outbox accepts at most {outbox.largest_event}, because the "
@@ -299,7 +302,9 @@ def _convert_decimal(value: Decimal) -> int | float:
             return int(value)
         if Decimal(repr(number)) == value:
             return number
-    raise InvalidUpdate(f"The number {value} would be rounded by many JSON readers. Emit it as a string.")
+    raise InvalidUpdate(
+        f"A {type(value).__name__} in the event's body would be rounded by many JSON readers. Emit it as a string."
+    )
 
 
 def _check_text(field_name: str, value: object) -> None:

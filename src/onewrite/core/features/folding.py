@@ -319,7 +319,7 @@ class _Fold:
             self._entity = entity
         elif canonical(self._entity) != canonical(entity):
             raise InvalidUpdate(
-                f"The function of a fold returned the entity {entity!r} after {self._entity!r}, but a fold writes to one entity. Group "
-                "the messages by entity, and fold each group."
+                "The function of a fold returned a different entity in a later call, but a fold writes to one entity. Group the messages by "
+                "entity, and fold each group."
             )
         self._native = arguments

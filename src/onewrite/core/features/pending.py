@@ -69,7 +69,7 @@ class Outgoing:
     type: str
     sequence: int
     time: str
-    body: str
+    body: str = field(repr=False)
     cause: str
     entity: Mapping[str, Any] = field(compare=False, repr=False)
 

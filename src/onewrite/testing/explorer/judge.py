@@ -11,9 +11,9 @@ from itertools import islice, zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast
 
-from onewrite.batch.function import format_line
 from onewrite.errors import ConfigurationError
 from onewrite.message import full_name
+from onewrite.running.failures import format_line
 from onewrite.testing.explorer.calls import error_in_words, place_in_words
 from onewrite.testing.explorer.deliverables import has_unprocessed_message
 from onewrite.testing.explorer.difference import (
