@@ -37,6 +37,7 @@ FLOORS = [
     {"stores"},
     {"dynamodb", "mongodb"},
     {"metrics"},
+    {"running"},
     {"batch"},
     {"aws_lambda", "brokers"},
     {"sqs"},
