@@ -219,7 +219,5 @@ def test_state_of_a_broken_invariant_is_shown_once() -> None:
 
 def test_members_of_a_set_are_shown_sorted() -> None:
     members = {f"id-{number}" for number in range(3)}
-    difference = describe_difference(
-        "m1", *(Request("c", "update_one", {"filter": {"_id": each}}, None, writes=True) for each in (members, 1))
-    )
-    assert "{'id-0', 'id-1', 'id-2'}" in difference
+    one, other = (Request("c", "update_one", {"filter": {"_id": each}}, None, writes=True) for each in (members, 1))
+    assert "{'id-0', 'id-1', 'id-2'}" in describe_difference("m1", one, other)

@@ -13,7 +13,10 @@ import mongomock  # noqa: F401  # pytester forgets what was first imported insid
 import pytest
 
 import onewrite.mongodb
-import onewrite.testing.session  # noqa: F401  # the same
+import onewrite.testing.session  # the same
+from onewrite import Message, SeenIds
+from onewrite.testing.explorer import explore as explore_module
+from onewrite.testing.standins.stores import mongomock_collection
 
 Run: TypeAlias = Callable[..., pytest.RunResult]
 
@@ -225,3 +228,48 @@ def test_the_replay_command_runs_in_the_folder_of_the_run(run: Run, pytester: py
     os.chdir(folder)  # pytester goes back at its end
     result = pytester.runpytest_inprocess(*OURS)
     result.stdout.fnmatch_lines(["*replay    pytest test_it.py::test_wrong --onewrite-replay *"])
+
+
+# --- schedules that failed before ---------------------------------------------------------------------------------------
+
+
+def test_a_failing_schedule_is_stored_and_tried_first(run: Run, pytester: pytest.Pytester) -> None:
+    code = code_in(run(WRONG))
+    assert (pytester.path / ".onewrite" / ".gitignore").read_text() == "*\n"
+    again = run(WRONG)
+    again.assert_outcomes(failed=1)
+    assert code_in(again) == code
+    again.stdout.fnmatch_lines(["*1 schedule run*", "*This schedule failed in an earlier run, so it was tried first.*"])
+    forgetful = run(WRONG, "--onewrite-forget")
+    forgetful.stdout.no_fnmatch_line("*tried first*")
+
+
+def test_a_fixed_handler_is_explored_whole_and_forgotten(run: Run, pytester: pytest.Pytester) -> None:
+    run(WRONG)
+    fixed = run(WRONG.replace("explore(careless", "explore(guarded"))
+    fixed.assert_outcomes(passed=1)
+    fixed.stdout.re_match_lines([r"onewrite: explored \d\d+ schedules .*"])
+    assert [file.name for file in (pytester.path / ".onewrite").iterdir()] == [".gitignore"]
+
+
+def test_an_expected_counterexample_is_not_stored(run: Run, pytester: pytest.Pytester) -> None:
+    run(looking(f"assert {EXPLORED}.counterexample")).assert_outcomes(passed=1)
+    assert not (pytester.path / ".onewrite").exists()
+
+
+def test_progress_of_a_long_search_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(explore_module, "_SECONDS_SILENT", 0.0)
+    message = Message("m1")
+
+    def build(collection: object) -> Callable[[Message], object]:
+        customers = onewrite.mongodb.GuardedCollection(collection, SeenIds())
+        return lambda message: customers.update_one(message, {"_id": "c1"}, {"$inc": {"n": 1}}, upsert=True)
+
+    arguments = explore_module.Arguments(
+        build, [message], mongomock_collection, lambda customers: customers.find_one({"_id": "c1"})
+    )
+    explore_module.run(arguments, None, lines.append)
+    assert re.fullmatch(
+        r"onewrite: \d+ schedules run, \d+ steps deep, at most [\d:]+ left to the limit of 300,000", lines[0]
+    )

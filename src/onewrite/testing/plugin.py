@@ -29,6 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--onewrite-replay", metavar="CODE", help="run only the schedule of this replay code, which a counterexample shows"
     )
+    group.addoption(
+        "--onewrite-forget",
+        action="store_true",
+        help="forget the schedules of earlier failures, which are otherwise tried first",
+    )
 
 
 @pytest.fixture
@@ -114,6 +119,8 @@ def pytest_runtest_makereport(
     """Show an exploration's findings even if the test only has `assert report`."""
     report = yield
     session = item.config.stash.get(_SESSION, None)
+    if session is not None and call.when == "call":
+        session.note_end(_name_from_here(item), failed=report.failed)
     if session is not None and call.when == "call" and report.failed:
         for entry in session.entries:
             found = entry.exploration.found
@@ -129,9 +136,22 @@ def _name_from_here(item: Any) -> str:
 
 
 def _session(config: pytest.Config) -> Session:
-    from onewrite.testing.session import Session
+    from onewrite.testing.session import FailedSchedules, Session
 
-    return config.stash.setdefault(_SESSION, Session(config.getoption("onewrite_replay")))
+    if _SESSION not in config.stash:
+        failed_schedules = FailedSchedules(config.rootpath / ".onewrite")
+        if config.getoption("onewrite_forget"):
+            failed_schedules.forget()
+        config.stash[_SESSION] = Session(failed_schedules, config.getoption("onewrite_replay"), _find_terminal(config))
+    return config.stash[_SESSION]
+
+
+def _find_terminal(config: pytest.Config) -> Callable[[str], None] | None:
+    """Return a function that shows a line on the terminal in place of the last one. Return None in CI, and if there is no terminal."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not reporter.isatty or "CI" in os.environ:
+        return None
+    return partial(reporter.rewrite, erase=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.deliverables import list_names
 from onewrite.testing.explorer.exploration import Exploration, count_in_words
 from onewrite.testing.explorer.explore import Arguments, run
+from onewrite.testing.explorer.remarks import NOTE, Remark
 from onewrite.testing.explorer.schedule import decode
 
 _MAX_REMARKS = 20
+_TRIED_FIRST = Remark(
+    NOTE,
+    "This schedule failed in an earlier run, so it was tried first. If it passes, all others are run. pytest --onewrite-forget forgets it.",
+)
 
 
 class SessionEntry(NamedTuple):
@@ -23,21 +31,72 @@ class SessionEntry(NamedTuple):
     replayed: bool
 
 
+class FailedSchedules:
+    """The replay codes of the tests that failed, in a folder with a file for each test. A folder that can't be written stores nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, nodeid: str) -> list[str]:
+        """Return the codes of a test."""
+        with suppress(OSError):
+            return self._find_file(nodeid).read_text(encoding="utf-8").split()
+        return []
+
+    def write(self, nodeid: str, codes: Sequence[str]) -> None:
+        """Store the codes of a test, or forget it if there are none."""
+        with suppress(OSError):
+            if not codes:
+                self._find_file(nodeid).unlink(missing_ok=True)
+                return
+            self._folder.mkdir(exist_ok=True)
+            (self._folder / ".gitignore").write_text("*\n", encoding="utf-8")
+            self._find_file(nodeid).write_text("\n".join(codes), encoding="utf-8")
+
+    def forget(self) -> None:
+        with suppress(OSError):
+            for file in self._folder.glob("*.codes"):
+                file.unlink()
+
+    def _find_file(self, nodeid: str) -> Path:
+        return self._folder / f"{blake2b(nodeid.encode(), digest_size=8).hexdigest()}.codes"
+
+
 @dataclass(slots=True)
 class Session:
     """The explorations of a run, and the schedule to replay if the command line names one."""
 
+    failed_schedules: FailedSchedules
     replay_code: str | None = None
+    show: Callable[[str], None] | None = None  # shows the progress of an exploration
     entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
 
     def run(self, nodeid: str, arguments: Arguments) -> Exploration:
-        """Run an exploration with the test's arguments, or replay the schedule of the command line."""
+        """Run an exploration with the test's arguments, or replay the schedule of the command line, or one that has failed before."""
         replayed = self.replay_code is not None and _fits(self.replay_code, arguments.messages)
         if replayed:
             arguments = replace(arguments, replay=self.replay_code)
-        exploration = run(arguments, nodeid)
+        exploration = self._run_failed(nodeid, arguments)
+        if exploration is None:
+            exploration = run(arguments, nodeid, self.show)
         self.entries.append(SessionEntry(nodeid, exploration, replayed))
         return exploration
+
+    def _run_failed(self, nodeid: str, arguments: Arguments) -> Exploration | None:
+        """Run the schedules that have failed in the test before, and return the first exploration that fails again."""
+        codes = self.failed_schedules.read(nodeid) if arguments.replay is None else []
+        for code in codes:
+            if _fits(code, arguments.messages):
+                exploration = run(replace(arguments, replay=code), nodeid)
+                if exploration.found is not None:
+                    return replace(exploration, remarks=(*exploration.remarks, _TRIED_FIRST))
+        return None
+
+    def note_end(self, nodeid: str, *, failed: bool) -> None:
+        """Store the counterexamples of a failed test. Forget those of a test that passes."""
+        found = [entry.exploration.found for entry in self.entries if entry.nodeid == nodeid]
+        if found and self.replay_code is None:
+            self.failed_schedules.write(nodeid, [each.replay_code for each in found if each is not None] if failed else [])
 
     @property
     def nothing_replayed(self) -> bool:

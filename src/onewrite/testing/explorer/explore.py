@@ -156,14 +156,17 @@ class Explore:
     __doc__ = __call__.__doc__  # for explore.__doc__, because `explore` is used like a function
 
 
-def run(arguments: Arguments, nodeid: str | None = None) -> Exploration:
-    """Run the exploration. `nodeid` is pytest's name of the test, for the command that replays a counterexample."""
+def run(arguments: Arguments, nodeid: str | None = None, show: Callable[[str], None] | None = None) -> Exploration:
+    """Run the exploration. `nodeid` is pytest's name of the test, for the command that replays a counterexample.
+
+    `show` shows the progress of a long exploration, on a terminal.
+    """
     context = contextvars.copy_context()
     if not is_in_event_loop():
-        exploration = context.run(_explore_with_taps, arguments, nodeid)
+        exploration = context.run(_explore_with_taps, arguments, nodeid, show)
     else:
         with ThreadPoolExecutor(1) as pool:  # an exploration runs its own event loops
-            exploration = pool.submit(context.run, _explore_with_taps, arguments, nodeid).result()
+            exploration = pool.submit(context.run, _explore_with_taps, arguments, nodeid, show).result()
     if "PYTEST_CURRENT_TEST" in os.environ:
         _explorations_of_test.append(exploration)
     return exploration
@@ -180,7 +183,7 @@ def take_unread() -> list[Exploration]:
     return unread
 
 
-def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
+def _explore_with_taps(arguments: Arguments, nodeid: str | None, show: Callable[[str], None] | None) -> Exploration:
     # The handler of one exploration can start another exploration.
     current_listener.set(None)
     current_call.set(None)
@@ -198,11 +201,11 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None) -> Exploration:
             judge = Judge(subject, arguments.observe, arguments.invariant)
             judge.restart_at_lease(judge.prepare)
             judge.recall()
-            search = _search(judge, arguments)
+            search = _search(judge, arguments, show)
             # A service with several processes shares no memory, so what one process does correctly, two might do wrongly.
             if search.schedule is None and arguments.replay is None and judge.may_share_memory:
                 judge.separate()
-                search = search.then(_search(judge, arguments))
+                search = search.then(_search(judge, arguments, show))
             exploration = _make_exploration(arguments, judge, search, start, nodeid)
             if exploration.passes:
                 subject.check()
@@ -231,12 +234,12 @@ class _Search:
         )
 
 
-def _search(judge: Judge, arguments: Arguments) -> _Search:
+def _search(judge: Judge, arguments: Arguments, show: Callable[[str], None] | None) -> _Search:
     """Search as fast as the handler allows: recall its behavior, run it and compare, or run it for every schedule."""
     while True:
         try:
             judge.check_separation()
-            return _run_until_wrong(_choose_schedules(judge, arguments), judge)
+            return _run_until_wrong(_choose_schedules(judge, arguments), judge, show)
         except MustRunError:
             judge.run_always()
         except NotRecallableError:
@@ -308,20 +311,29 @@ def _make_exploration(arguments: Arguments, judge: Judge, search: _Search, start
     )
 
 
+_SECONDS_SILENT, _SECONDS_SHOWN = 2.0, 0.5  # before the progress is first shown, and between two lines
 _UNTRIED = Remark(
     "untried",
     "These bounds allow only one schedule, without faults or redeliveries, so any handler would pass. Omit deliveries=1 or faults=0.",
 )
 
 
-def _run_until_wrong(schedules: Schedules, judge: Judge) -> _Search:
+def _run_until_wrong(schedules: Schedules, judge: Judge, show: Callable[[str], None] | None) -> _Search:
     """Run schedules until one ends wrongly, and return the result of the search.
 
     A wrong schedule is confirmed by the handler itself, and shortened. A replay shows exactly the schedule that it names.
     """
-    number, wrong = 0, None
+    number, wrong, start = 0, None, time.monotonic()
+    shown = start + _SECONDS_SILENT
     for schedule in schedules:
         number += 1
+        if show is not None and (now := time.monotonic()) > shown:
+            left = (schedules.limit - number) * (now - start) / number
+            show(
+                f"onewrite: {number:,} schedules run, {len(schedule.steps)} steps deep, at most {timedelta(seconds=round(left))} left to the "
+                f"limit of {schedules.limit:,}"
+            )
+            shown = now + _SECONDS_SHOWN
         if schedule.finding is not None:
             wrong = schedule if isinstance(schedules, OneSchedule) else shorten(judge, confirm(judge, schedule) or schedule)
             break

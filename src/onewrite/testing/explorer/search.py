@@ -177,8 +177,8 @@ class EverySchedule:
     def __init__(self, judge: Judge, schedules: int | None = None) -> None:
         self.pruned = 0  # the number of branches that weren't followed
         self._judge = judge
-        self._schedules = schedules
         self._is_recalling = judge.is_recalling
+        self.limit = schedules or (_MAX_RECALLED if self._is_recalling else _MAX_RUN)
         self._path: list[_Node] = []
         self._places: set[Hashable] = set()
 
@@ -191,14 +191,13 @@ class EverySchedule:
             checks += _repeat(self._judge)
             checks += _draw(self._judge, 0, _MIN_DRAWN)
         all_end_correctly = True
-        max_schedules = self._schedules or (_MAX_RECALLED if self._is_recalling else _MAX_RUN)
         for number in count(1):
             schedule = self._judge.run(self._run, self._start)
             all_end_correctly = all_end_correctly and schedule.finding is None
             yield schedule
             if not self._go_back():
                 break
-            if number == max_schedules or (number >= _MAX_IF_NOT_DETERMINISTIC and self._judge.nondeterministic is not None):
+            if number == self.limit or (number >= _MAX_IF_NOT_DETERMINISTIC and self._judge.nondeterministic is not None):
                 return
             if number == _DRAWN_AFTER:
                 yield from (schedule for schedule in self._draw_early() if schedule.finding is not None)
@@ -340,7 +339,7 @@ class RandomSchedules:
     remark: str | None = "They were drawn at random."
 
     def __init__(self, seed: object, judge: Judge, schedules: int | None) -> None:
-        self._schedules = schedules or 10_000
+        self.limit = schedules or _MAX_RUN
         self._seed = seed
         self._judge = judge
 
@@ -349,7 +348,7 @@ class RandomSchedules:
         steps = sum(judge.request_counts) * judge.subject.bounds.deliveries
         if judge.is_recording:
             yield from [schedule for schedule in _repeat(judge) if schedule.finding is not None]
-        for number in range(self._schedules):
+        for number in range(self.limit):
             seed = f"{self._seed}/{number}"
             draw = _Priorities(Random(f"{seed}/order"), steps) if number % 2 else None
             yield _run_random(judge, seed, judge.make_recalled_trial if judge.is_recalling else judge.make_trial, draw)
@@ -410,6 +409,7 @@ class OneSchedule:
 
     exhausted = False
     pruned = 0
+    limit = 1
 
     def __init__(self, replay_code: str, judge: Judge) -> None:
         self._steps = decode(replay_code, judge.subject.names)

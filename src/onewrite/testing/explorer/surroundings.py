@@ -61,8 +61,10 @@ def _read_all(reader: int) -> bytes:
 # --- a clock that is a day ahead ------------------------------------------------------------------------------------------
 
 _DAY = 86_400
-_REAL_TIME, _REAL_DATETIME, _REAL_DATE = time.time, dt.datetime, dt.date
+_APART = 60.0  # seconds between the process's clock and its counter: more if the handler travels in time
 _SEVERAL = 100  # readings: a clock that shows the same time in all of them is frozen
+_time, _counter, _Date, _Datetime = time.time, time.perf_counter, dt.date, dt.datetime
+_localtime, _gmtime, _strftime = time.localtime, time.gmtime, time.strftime
 
 
 def is_frozen() -> bool:
@@ -70,37 +72,19 @@ def is_frozen() -> bool:
     return len({time.time() for _ in range(_SEVERAL)}) == 1
 
 
-class _SameInstances(type):
-    """Makes a class accept the instances of the real class, from which it is derived."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.__mro__[1])
-
-
-class _Datetime(dt.datetime, metaclass=_SameInstances):
-    @classmethod
-    def now(cls, tz: Any = None) -> Any:
-        return _REAL_DATETIME.fromtimestamp(_REAL_TIME() + _DAY, tz)
-
-    @classmethod
-    def utcnow(cls) -> Any:
-        return cls.now(dt.UTC).replace(tzinfo=None)
-
-    @classmethod
-    def today(cls) -> Any:
-        return cls.now()
-
-
-class _Date(dt.date, metaclass=_SameInstances):
-    @classmethod
-    def today(cls) -> Any:
-        return _REAL_DATETIME.fromtimestamp(_REAL_TIME() + _DAY).date()  # in local time, as `today` is
-
-
 @contextmanager
 def a_day_ahead() -> Generator[None]:
-    """Set the clock that the user's code reads a day ahead, in `time`, `datetime`, and what was imported from them."""
-    replacements = _make_replacements()
+    """Set the clock that the user's code reads a day ahead, in `time`, `datetime`, and what was imported from them.
+
+    A handler that sets its own time, as by time-machine, reads that.
+    """
+    ahead = _time() - _counter()
+
+    def read() -> float:
+        now = _time()
+        return now if abs(now - _counter() - ahead) > _APART else now + _DAY
+
+    replacements = _make_replacements(read)
     places = [(owner, name, value) for owner in _list_owners() for name, value in _list_attributes(owner, replacements)]
     for owner, name, value in places:
         setattr(owner, name, replacements[id(value)])
@@ -111,22 +95,42 @@ def a_day_ahead() -> Generator[None]:
             setattr(owner, name, value)
 
 
-def _make_replacements() -> dict[int, Any]:
-    """Return what takes the place of each function and class that reads the clock, by its ID."""
-    real_time, real_ns = time.time, time.time_ns
-    real_gmtime, real_localtime, real_strftime = time.gmtime, time.localtime, time.strftime
+class _SameInstances(type):
+    """Makes a class accept the instances of the real class, from which it is derived."""
 
-    def tell(read: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda seconds=None: read(real_time() + _DAY if seconds is None else seconds)
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.__mro__[1])
+
+
+def _make_replacements(read: Callable[[], float]) -> dict[int, Any]:
+    """Return what takes the place of each function and class that reads the clock, by its ID. `read` returns the time."""
+
+    class Datetime(dt.datetime, metaclass=_SameInstances):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return _Datetime.fromtimestamp(read(), tz)
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return cls.now(dt.UTC).replace(tzinfo=None)
+
+        @classmethod
+        def today(cls) -> Any:
+            return cls.now()
+
+    class Date(dt.date, metaclass=_SameInstances):
+        @classmethod
+        def today(cls) -> Any:
+            return _Date.fromtimestamp(read())
 
     return {
-        id(real_time): lambda: real_time() + _DAY,
-        id(real_ns): lambda: real_ns() + _DAY * 10**9,
-        id(real_gmtime): tell(real_gmtime),
-        id(real_localtime): tell(real_localtime),
-        id(real_strftime): lambda form, moment=None: real_strftime(form, moment or real_localtime(real_time() + _DAY)),
-        id(_REAL_DATETIME): _Datetime,
-        id(_REAL_DATE): _Date,
+        id(_time): read,
+        id(time.time_ns): lambda: int(read() * 10**9),
+        id(_gmtime): lambda seconds=None: _gmtime(read() if seconds is None else seconds),
+        id(_localtime): lambda seconds=None: _localtime(read() if seconds is None else seconds),
+        id(_strftime): lambda form, moment=None: _strftime(form, moment or _localtime(read())),
+        id(_Datetime): Datetime,
+        id(_Date): Date,
     }
 
 

@@ -294,6 +294,25 @@ def _share_loaded(original: Function) -> Function:
     return create_loader
 
 
+def _remember_by_function(original: Function) -> Function:
+    """Inspect a function once, although each client registers it, as one of its own methods or not."""
+    known = cache(original)
+    return wraps(original)(lambda function: known(getattr(function, "__func__", function)))
+
+
+def _remember_by_name(original: Function) -> Function:
+    """Find the alias of an event once, although each client looks for it."""
+    aliases: dict[str, Any] = {}
+
+    @wraps(original)
+    def alias_event_name(aliaser: Any, name: str) -> Any:
+        if name not in aliases:
+            aliases[name] = original(aliaser, name)
+        return aliases[name]
+
+    return alias_event_name
+
+
 def _note_hash(original: Function) -> Function:
     """Record a string's hash, which differs between processes."""
 
@@ -384,6 +403,8 @@ _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("threading", "Thread", "start", _hear_thread),
     ("time", "", "sleep", _skip_sleep),
     ("botocore.session", "", "create_loader", _share_loaded),
+    ("botocore.hooks", "", "accepts_kwargs", _remember_by_function),
+    ("botocore.hooks", "EventAliaser", "_alias_event_name", _remember_by_name),
     ("builtins", "", "hash", _note_hash),
     ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", _hear_pool),
     ("asyncio.base_events", "BaseEventLoop", "run_forever", _hear_loop),  # all functions that run a loop call it
