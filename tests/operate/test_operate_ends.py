@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -175,20 +174,6 @@ def test_negative_number_is_accepted_as_an_option_value(
     assert main(["forget", "--message", "m", "--colour", *ORDERS]) == 2
     assert main(["set-mark", "--sequence", number, *ORDERS, "--source", "s"]) == 2
     assert "There is no ledger of marks" in capsys.readouterr().err
-
-
-def test_commands_of_the_runbook_run_as_printed(store: GuardedTable, capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-    commands = re.findall(r"^onewrite ([^#\n]*?) +# [^\n]*\?$", page, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["inspect", "steps", "relay", "doctor"]
-    store.record(Message("evt-42"), Key={"id": "o-1"})
-    for command in commands:
-        assert main(shlex.split(command)) == 0
-        told = capsys.readouterr().out
-        assert main([*shlex.split(command), "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)
-        if command.startswith("inspect"):
-            assert "Duplicate from SeenIds(14d) in ow_l" in told
 
 
 @pytest.mark.parametrize("source", ["two words", "it's", "$(ls)", "-x"])

@@ -19,7 +19,7 @@ _MIN_WHOLE_SECONDS = 10.0  # below, the log also shows a part of a second
 
 
 # Bytes of an entity's ledger. DynamoDB bills a write unit for each KiB of the entity, in every write.
-_MAX_LEDGER_BYTES = 10 * 1024
+MAX_LEDGER_BYTES = 10 * 1024
 _NUMBER_BYTES = 8
 _MAX_MEMBERS = 100  # of a map, up to which each is measured
 
@@ -40,7 +40,7 @@ class Watch:
         size = sum(
             [estimate_bytes(value) for name, value in fields.items() if name == self._attribute or _is_of_ledger(name)]
         )
-        if size > _MAX_LEDGER_BYTES:
+        if size > MAX_LEDGER_BYTES:
             self._has_weighed = True
             log(
                 WARNING,

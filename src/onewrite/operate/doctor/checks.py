@@ -23,6 +23,7 @@ from onewrite.core.label import (
 from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, SeenIds
 from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION
+from onewrite.core.watch import MAX_LEDGER_BYTES
 from onewrite.errors import LedgerMismatch
 from onewrite.message import printable
 from onewrite.operate.doctor.facts import (
@@ -47,8 +48,6 @@ from onewrite.operate.labels import LabelledLedger, find_labels
 from onewrite.operate.report import format_count
 
 _ENOUGH_RECEIVES = 5
-_HOT_LEDGER = 10 * 1024  # bytes: each write of such an entity costs 10 write units for its ledger alone
-_LEDGER_PAGE = "https://github.com/onewrite/onewrite/blob/main/docs/ledgers.md"
 _ANY_MARKS = "HighWaterMark or InSequence"  # a label doesn't show which
 _NO_TOMBSTONE = "The module has no store with tombstones, and the sample has no tombstone."
 
@@ -562,15 +561,16 @@ def check_ledger_size(facts: Facts) -> Findings:
         raise NotCheckedError("No sampled entity has a ledger.")
     size, attribute, largest = max(ledgers, key=lambda ledger: ledger[0])
     largest_text = f"The largest ledger in the sample has {size:,} bytes: {attribute} of {printable(largest.name)}."
-    if size > _HOT_LEDGER:
-        count = len([size for size, _, _ in ledgers if size > _HOT_LEDGER])
+    if size > MAX_LEDGER_BYTES:
+        count = len([size for size, _, _ in ledgers if size > MAX_LEDGER_BYTES])
         yield DoctorFinding(
             "warning",
-            f"{largest_text} {format_count(count, 'ledger has', 'ledgers have')} more than {_HOT_LEDGER:,} bytes.",
+            f"{largest_text} {format_count(count, 'ledger has', 'ledgers have')} more than {MAX_LEDGER_BYTES:,} bytes.",
             "Every write of such an entity carries its ledger: on DynamoDB, one write unit per 1,024 bytes. At 400 KB, or 16 MB on "
             "MongoDB, writes fail.",
             "If its messages arrive in order, use HighWaterMark or InSequence. Otherwise shorten the retention to what the queue "
-            f"needs, drop readable=True, or keep the messages in a table of their own: see {_LEDGER_PAGE}.",
+            'needs, drop readable=True, or record the entity\'s messages in a table: see "A table of processed messages" in '
+            "https://github.com/onewrite/onewrite/blob/main/docs/several.md.",
             "the sample",
         )
     return largest_text
