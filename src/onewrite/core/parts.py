@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.core.label import OUTBOX, TOKEN, TOMBSTONE, Label, Slot
 from onewrite.core.ledgers.entry import Advance, Remember
-from onewrite.core.write import Begins, Burial, Finishes, NoStepAtAll, Withdraws, Write
+from onewrite.core.write import Begins, Burial, Finishes, NoStep, NoStepAtAll, Withdraws, Write
 
 # --- conditions --------------------------------------------------------------------------------------------------------
 
@@ -127,12 +127,15 @@ Change: TypeAlias = Set | SetOnce | Append | AddMarks | Remove | OpenStep | EndS
 def list_conditions(write: Write) -> Iterator[Condition]:
     """Yield what a write requires of the entity, in addition to the caller's own condition."""
     entry, step = write.entry, write.step
-    if isinstance(step, Finishes | Withdraws):
-        # The fence alone proves that this worker can record the effect.
-        yield HasFence(write.step_hash, step.fence)
-    else:
-        yield Absent(TOMBSTONE)
-        yield OnlySteps(step.unsent) if isinstance(step, NoStepAtAll) else LacksSteps(write.hash_steps(*write.messages))
+    match step:
+        case Finishes() | Withdraws():
+            yield HasFence(write.step_hash, step.fence)  # the fence alone proves that this worker can record the effect
+        case NoStepAtAll(unsent):
+            yield Absent(TOMBSTONE)
+            yield OnlySteps(unsent)
+        case NoStep() | Begins():
+            yield Absent(TOMBSTONE)
+            yield LacksSteps(write.hash_steps(*write.messages))
     yield from entry.terms.labels
     if not isinstance(step, Finishes):
         for change in entry.checked:
@@ -145,24 +148,21 @@ def list_conditions(write: Write) -> Iterator[Condition]:
 
 def list_changes(write: Write) -> Iterator[Change]:
     """Yield what a write adds to the caller's own changes."""
-    entry, step, emission = write.entry, write.step, write.emission
-    if isinstance(step, Begins):
-        yield OpenStep(write.step_hash, step.step.as_fields())
-    elif isinstance(step, Finishes | Withdraws):
-        yield EndSteps((write.step_hash,))
-    elif isinstance(step, NoStepAtAll) and step.unsent:
-        yield EndSteps([step_hash for step_hash, _ in step.unsent], are_all=True)
+    step, emission = write.step, write.emission
+    match step:
+        case NoStep() | NoStepAtAll(()):
+            pass
+        case NoStepAtAll(unsent):
+            yield EndSteps([step_hash for step_hash, _ in unsent], are_all=True)
+        case Begins():
+            yield OpenStep(write.step_hash, step.step.as_fields())
+        case Finishes() | Withdraws():
+            yield EndSteps((write.step_hash,))
     if not isinstance(step, Withdraws):
-        for label in entry.terms.labels:
+        for label in write.entry.terms.labels:
             yield Set(label.slot, label.text)
-    if not isinstance(step, Begins | Withdraws):
-        if isinstance(entry.own, Remember):
-            yield AddMarks(entry.own.sets.present, [change.mark for change in entry.written if isinstance(change, Remember)])
-            yield Remove(entry.dead)
-        elif not (isinstance(step, Finishes) and step.overtaken):  # then later messages have moved the mark, which stays
-            # Several messages of one source move its mark to the last one's.
-            for slot, mark in {change.slot: change.mark for change in entry.written if isinstance(change, Advance)}.items():
-                yield Set(slot, mark)
+        if not isinstance(step, Begins):
+            yield from _list_ledger_changes(write)
     if write.token is not None:
         yield Set(_TOKEN, write.token)
     if emission is not None and emission.events:
@@ -173,6 +173,18 @@ def list_changes(write: Write) -> Iterator[Change]:
         yield SetOnce(OUTBOX.shard, emission.shard)
     if write.burial is not None:
         yield write.burial
+
+
+def _list_ledger_changes(write: Write) -> Iterator[Change]:
+    """Yield the changes that record the messages."""
+    entry, step = write.entry, write.step
+    if isinstance(entry.own, Remember):
+        yield AddMarks(entry.own.sets.present, [change.mark for change in entry.written if isinstance(change, Remember)])
+        yield Remove(entry.dead)
+    elif not (isinstance(step, Finishes) and step.overtaken):  # then later messages have moved the mark, which stays
+        # Several messages of one source move its mark to the last one's.
+        for slot, mark in {change.slot: change.mark for change in entry.written if isinstance(change, Advance)}.items():
+            yield Set(slot, mark)
 
 
 _TOKEN, _OUTBOX_LABEL = Slot(TOKEN), Slot(OUTBOX.label)

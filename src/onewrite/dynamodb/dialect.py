@@ -5,14 +5,15 @@ Every slot of a ledger is a top-level attribute, because one update can't both c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from boto3.dynamodb.conditions import ConditionBase
 
 from onewrite.core.flow import Call
-from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE, Label
+from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE, Label, Slot
 from onewrite.core.ledgers.entry import Advance, Entry
 from onewrite.core.parts import (
     Absent,
@@ -38,14 +39,15 @@ from onewrite.core.write import Burial, Finishes, Write
 from onewrite.dynamodb.expression import (
     USE_LESS,
     Placeholders,
-    check_arguments,
     check_limits,
     check_names,
     check_roots,
     format_condition,
+    is_plain_word,
     merge_update,
     read_condition,
     read_mapping,
+    read_placeholders,
     read_update,
 )
 from onewrite.dynamodb.layout import locate_slot, locate_step
@@ -117,23 +119,20 @@ def _merge(write: Write, native: Mapping[str, Any], draft: Draft, convert: Conve
             "condition to begin."
         )
     check_names(read_mapping(native, "Key"))
-    check_arguments(native)
-    kwargs: dict[str, Any] = {**native, "ConditionExpression": draft.condition}
+    user_names, user_values = read_placeholders(native)
+    kwargs: dict[str, Any] = {**native, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    text = draft.condition
     if condition is not None:
         user_condition = read_condition(condition)
-        check_roots(write.entry.terms, read_mapping(native, "ExpressionAttributeNames"), user_condition.roots)
-        kwargs["ConditionExpression"] = f"{draft.condition} AND {user_condition.text}"
-    check_limits("ConditionExpression", kwargs["ConditionExpression"], remedy)
-    names = {**read_mapping(native, "ExpressionAttributeNames"), **draft.names}
-    values = {**read_mapping(native, "ExpressionAttributeValues"), **draft.values}
-    for argument, members in (("ExpressionAttributeNames", names), ("ExpressionAttributeValues", values)):
-        if members:
-            kwargs[argument] = members
-        else:  # DynamoDB refuses an empty map
-            kwargs.pop(argument, None)
-    if values:
-        kwargs["ExpressionAttributeValues"] = convert(values)
-    kwargs["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
+        check_roots(write.entry.terms, user_names, user_condition.roots)
+        text = f"{text} AND {user_condition.text}"
+    check_limits("ConditionExpression", text, remedy)
+    kwargs["ConditionExpression"] = text
+    if names := {**user_names, **draft.names}:
+        kwargs["ExpressionAttributeNames"] = names
+    else:  # DynamoDB refuses an empty map
+        kwargs.pop("ExpressionAttributeNames", None)
+    kwargs["ExpressionAttributeValues"] = convert({**user_values, **draft.values})  # a write always has values
     return kwargs
 
 
@@ -169,12 +168,10 @@ class Draft(Placeholders):
                     self.exclusions += [f"contains({STEPS},{self.value(step_hash)})" for step_hash in step_hashes]
                 case Lacks(slots, marks):
                     members = [*map(self.value, marks)]
-                    for name in [self.name(locate_slot(slot)) for slot in slots]:
+                    for name in self._name_slots(slots):
                         self.exclusions += [f"contains({name},{member})" for member in members]
                 case Label(slot, _, accepted_texts):
-                    name = self.name(locate_slot(slot))
-                    accepted = [f"{name}={self.value(text)}" for text in accepted_texts]
-                    self.conditions.append(f"({' OR '.join([f'attribute_not_exists({name})', *accepted])})")
+                    self.conditions.append(_accept(self.name(locate_slot(slot)), tuple(map(self.value, accepted_texts))))
                 case Advance():
                     self._require_before(condition)
                 case IsPast(slot, mark):
@@ -204,7 +201,7 @@ class Draft(Placeholders):
                 case AddMarks(slot, marks):
                     adds.append(f"{self.name(locate_slot(slot))} {self.value(Members(marks))}")
                 case Remove(slots):
-                    removes += [self.name(locate_slot(slot)) for slot in slots]
+                    removes += self._name_slots(slots)
                 case Append(attribute, values):
                     name, empty_list = self.name(attribute), self.value([])
                     sets.append(f"{name}=list_append(if_not_exists({name},{empty_list}),{self.value(values)})")
@@ -226,6 +223,11 @@ class Draft(Placeholders):
                     # The item's own expiry time no longer applies.
                     removes += map(self.name, (ttl, *attributes))
 
+    def _name_slots(self, slots: Sequence[Slot]) -> Sequence[str]:
+        """Return the names of the slots, or their placeholders."""
+        plain_names = None if self.repeats else _find_plain_names(tuple(slots))
+        return plain_names or [self.name(locate_slot(slot)) for slot in slots]
+
     def _require_before(self, advance: Advance) -> None:
         """Require that the stored mark is before this one, by its rule."""
         name, mark = self.name(locate_slot(advance.slot)), _check_number(advance.mark)
@@ -237,6 +239,19 @@ class Draft(Placeholders):
         else:
             comparison = f"{name}={self.value(_check_number(int(mark) - 1))}"
         self.conditions.append(comparison if advance.rule == "next" else f"(attribute_not_exists({name}) OR {comparison})")
+
+
+@lru_cache(maxsize=1024)
+def _find_plain_names(slots: tuple[Slot, ...]) -> tuple[str, ...] | None:
+    """Return the names of the slots, or None if an expression can't contain all of them."""
+    names = tuple(map(locate_slot, slots))
+    return names if all(map(is_plain_word, names)) else None
+
+
+@lru_cache(maxsize=1024)
+def _accept(name: str, placeholders: tuple[str, ...]) -> str:
+    """Return the condition that the attribute is absent or has one of these values."""
+    return f"({' OR '.join([f'attribute_not_exists({name})', *[f'{name}={placeholder}' for placeholder in placeholders]])})"
 
 
 def _make_new_attributes(changes: Iterable[Change]) -> dict[str, Any]:

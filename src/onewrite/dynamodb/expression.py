@@ -246,8 +246,11 @@ def _make_type_error(name: str, value: object, remedy: str) -> InvalidUpdate:
     return InvalidUpdate(f"{name} is a {type(value).__name__}: expected {remedy}.")
 
 
-def check_arguments(native: Mapping[str, Any]) -> None:
-    """Raise for an argument that guarded writes don't accept, or that has a wrong type. Raise if a placeholder is one of onewrite's."""
+def read_placeholders(native: Mapping[str, Any]) -> tuple[Mapping[str, str], Mapping[str, Any]]:
+    """Return the caller's names and values.
+
+    Raise for an argument that guarded writes don't accept, or that has a wrong type, or if a placeholder is one of onewrite's.
+    """
     if "TableName" in native:
         raise make_table_error()
     if not LEGACY.isdisjoint(native):
@@ -262,7 +265,9 @@ def check_arguments(native: Mapping[str, Any]) -> None:
     for placeholder, attribute in names.items():
         if not isinstance(attribute, str):
             raise _make_type_error(f"ExpressionAttributeNames[{placeholder!r}]", attribute, "an attribute's name")
-    check_placeholders([*names, *values])
+    check_placeholders(names)
+    check_placeholders(values)
+    return names, values
 
 
 def make_table_error() -> InvalidUpdate:
@@ -313,7 +318,8 @@ _MAX_REPEATED = 6  # the longest name, in characters, that a write of several me
 
 
 @lru_cache(maxsize=1024)
-def _is_plain_word(name: str) -> bool:
+def is_plain_word(name: str) -> bool:
+    """Whether an expression can contain the attribute's name itself."""
     return _WORD.fullmatch(name) is not None
 
 
@@ -323,13 +329,13 @@ class Placeholders:
     def __init__(self, *, repeats: bool = False) -> None:
         self.names: dict[str, str] = {}
         self.values: dict[str, Any] = {}
-        self._max_length = _MAX_REPEATED if repeats else MAX_EXPRESSION_BYTES
+        self.repeats = repeats
         self._known_names: dict[str, str] = {}
         self._known_values: dict[object, str] = {}
 
     def name(self, name: str) -> str:
         """Return the attribute's name, or its placeholder if an expression can't contain the name."""
-        if _is_plain_word(name) and len(name) <= self._max_length:
+        if is_plain_word(name) and not (self.repeats and len(name) > _MAX_REPEATED):
             return name
         placeholder = self._known_names.get(name)
         if placeholder is None:
