@@ -117,7 +117,7 @@ class Flows(Passes):
         return self._sweep(timedelta(seconds=older_than), timedelta(seconds=within))
 
     def sweep_with_reports(self, on_minute: Callable[[SweepReport], None]) -> Any:
-        progress = self._begin_sweep(timedelta(0), on_minute=on_minute)
+        progress = self._begin_sweep(timedelta(0), on_minute=on_minute, looks_ahead=False)
         yield from self._pass(progress)
         return progress.take_untold()
 
@@ -387,7 +387,7 @@ def test_refused_event_stops_its_entity_only() -> None:
     assert sorted(boxes.cleared) == [("a", 1), ("b", 1)]
 
 
-@pytest.mark.parametrize(("age", "wait"), [(0.0, 1.0), (8.0, 8.0), (1e6, 300.0), (-50.0, 51.0)])
+@pytest.mark.parametrize(("age", "wait"), [(0.0, 1.0), (8.0, 8.0), (1e6, 300.0), (-100.0, 101.0)])
 def test_wait_after_a_refusal_doubles(age: float, wait: float) -> None:
     boxes = Boxes(box("a", "Poison", age=age))
     play(passes(boxes).sweep(), refuses("Poison"))
@@ -553,10 +553,29 @@ def test_postponed_events_count_as_pending_until_they_are_due() -> None:
     assert (swept.pending, swept.oldest) == (2, 100.0)
     boxes.boxes = ()  # a finder finds no entity that isn't due
     clock.goes_on(60.0)
-    swept, _ = play(relay.sweep(), takes_all)
+    swept, _ = play(relay.sweep_with_reports(lambda _: None), takes_all)
     assert (swept.pending, swept.oldest, swept.complete) == (2, 160.0, True)
     clock.goes_on(60.0)
-    assert play(relay.sweep(), takes_all)[0].pending == 0  # due, and not found: another relay has published them
+    swept, _ = play(relay.sweep_with_reports(lambda _: None), takes_all)
+    assert swept.pending == 0  # due, and not found: another relay has published them
+
+
+def test_new_relay_counts_events_that_another_one_has_postponed() -> None:
+    boxes = Boxes(box("a", *"XX", age=100.0, due=moment(NOW + 30)), box("b", "X"))
+    relay = passes(boxes)
+    for published in (1, 0):
+        swept, calls = play(relay.sweep(), takes_all)
+        assert (swept.published, swept.pending, swept.oldest, swept.refused) == (published, 2, 100.0, [])
+        boxes.boxes = boxes.boxes[:1]
+
+
+@pytest.mark.parametrize(("ahead", "is_published"), [(30.0, False), (100.0, True), (50_000.0, True)])
+def test_events_from_the_future_are_published_with_a_warning(
+    ahead: float, is_published: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    swept, _ = play(passes(Boxes(box("a", "X", age=-ahead))).sweep(), takes_all)
+    assert (swept.published == 1) is is_published
+    assert (f"an event's time is {ahead:.0f} s ahead of this relay's clock" in caplog.text) is is_published
 
 
 def test_flush_raises_the_publishers_error_first() -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from logging import ERROR
+from logging import ERROR, WARNING
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -43,8 +43,11 @@ _MAX_WAIT_AFTER_FAILURE = 60.0
 # Seconds until a relay retries an entity that couldn't be changed, and until the log repeats a broken entity.
 _QUIET_PERIOD = 60.0
 _MAX_SILENCE = 30.0  # seconds without a response until a pass ends: enough to get past many unpublishable events
+_CLOCKS = "the clocks"  # the name of their warning among those of entities
 _MAX_SEARCH = 1.0  # seconds that found entities wait for more
 _MINUTE = 60.0  # seconds between two reports of a pass that goes on
+_LOOK_AHEAD = 86_400.0  # seconds: no clock is ahead by more than a day, and no refused event is postponed for longer
+_MAX_CLOCK_SKEW = 60.0  # seconds by which an event's time can be ahead until the relay doesn't wait for that time
 
 
 # Finds the next entity with pending events. None means that there are no more.
@@ -245,23 +248,51 @@ class Passes:
 
     def _sweep(self, older_than: timedelta, within: timedelta = FOR_EVER) -> Flow[SweepReport]:
         """Make one pass over all due events. End it after `within`, or after half a minute in which every call failed."""
-        progress = self._begin_sweep(older_than, within)
+        progress = self._begin_sweep(older_than, within, looks_ahead=True)
         yield from self._pass(progress)
         return progress.report
 
     def _begin_sweep(
-        self, older_than: timedelta, within: timedelta = FOR_EVER, on_minute: Callable[[SweepReport], None] | None = None
+        self,
+        older_than: timedelta,
+        within: timedelta = FOR_EVER,
+        on_minute: Callable[[SweepReport], None] | None = None,
+        *,
+        looks_ahead: bool,
     ) -> _Progress:
-        """Return the progress of a new pass over all due events. `on_minute` gets a report each minute while the pass goes on."""
+        """Return the progress of a new pass over all due events. `on_minute` gets a report each minute while the pass goes on.
+
+        A pass that looks ahead also counts the events that aren't due yet after a refusal. It publishes events whose time is far in the
+        future, because their writer's clock is ahead, or this one is behind.
+        """
         now = self._clock()
         latest = now - read_seconds("older_than", older_than)
-        finder = self._boxes.finder(format_nearest_moment(latest), self._share)  # no event has another date
-        progress = _Progress(
-            finder.next, now + read_seconds("within", within), on_minute=on_minute, minute_ends=now + _MINUTE
-        )
+        latest_text = format_nearest_moment(latest)  # no event has another date
+        before = format_nearest_moment(max(now, latest) + _LOOK_AHEAD) if looks_ahead else latest_text
+        finder = self._boxes.finder(before, self._share)
+
+        def find() -> Flow[Box | Broken | Search | None]:
+            item = yield from finder.next()
+            if not isinstance(item, Box) or item.is_due(latest_text):
+                return item
+            began = seconds(item.events[0].time)
+            if item.due is not None and item.is_postponed(now):
+                name = self._boxes.canonical(item.entity)
+                if name not in self._postponed:
+                    postponement = Postponement(seconds(item.due), began, len(item.events))
+                    self._postponed[name] = progress.postponed[name] = postponement
+            elif began > now + _MAX_CLOCK_SKEW:
+                self._warn_of_clocks(began - now)
+                return item
+            return Search.CONTINUES
+
+        until = now + read_seconds("within", within)
+        progress = _Progress(find, until, on_minute=on_minute, minute_ends=now + _MINUTE)
         if on_minute is not None:
             progress.count_remaining = finder.count_remaining
-        self._postponed = {name: postponement for name, postponement in self._postponed.items() if postponement.due > latest}
+        # A pass that looks ahead finds the postponed entities again.
+        waiting = {} if looks_ahead else self._postponed
+        self._postponed = {name: postponement for name, postponement in waiting.items() if postponement.due > latest}
         progress.postponed = {**self._postponed}
         return progress
 
@@ -318,6 +349,16 @@ class Passes:
             report.oldest = max(report.oldest, self._clock() - postponement.began)
         report.complete = report.complete and not progress.has_more
         report.error = report.error or progress.failure
+
+    def _warn_of_clocks(self, ahead: float) -> None:
+        """Log that an event's time is in the future, at most once a minute."""
+        if _CLOCKS not in self._log_again_at:
+            self._log_again_at[_CLOCKS] = self._clock() + _QUIET_PERIOD
+            text = (
+                "Relay: an event's time is %.0f s ahead of this relay's clock. Such events are published, but up to a minute late. Correct "
+                "the clock of their writer or of this machine"
+            )
+            log(WARNING, text, ahead)
 
     def _report_minute(self, progress: _Progress) -> Flow[None]:
         """Report the last minute of a pass that goes on, and what remains."""

@@ -17,6 +17,7 @@ from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
 from logging import ERROR, INFO, WARNING
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
@@ -49,6 +50,7 @@ StreamHandler: TypeAlias = Callable[[Mapping[str, Any], Any], dict[str, Any]]
 
 _AT_ONCE = timedelta(0)
 _MIN_PAUSE = 0.1  # seconds after the first failure. Each failure in a row doubles the pause.
+_LOOKS_AHEAD_EVERY = 60.0  # seconds between two sweeps that look ahead, because they read the postponed entities too
 _MAX_PAUSE = 60.0  # seconds between two passes while the broker or the database fails
 _MAX_DOUBLINGS = 6
 # Seconds before the end of an invocation: enough for the call in progress and the clears after it.
@@ -118,10 +120,13 @@ class _RelayFlows(Passes):
             raise ConfigurationError("run(): the relay was stopped, and doesn't run again. Create a new relay.")
         self._has_run = True
         report_minute = partial(report_pass, on_pass=on_pass, publish=self._publish)
-        failures = 0
+        failures, looked_ahead = 0, -inf
         while not self._is_stopped:
+            now = self._clock()
+            looks_ahead = not looked_ahead <= now < looked_ahead + _LOOKS_AHEAD_EVERY  # the clock can be set back too
+            looked_ahead = now if looks_ahead else looked_ahead
             try:
-                progress = self._begin_sweep(older_than, on_minute=report_minute)
+                progress = self._begin_sweep(older_than, on_minute=report_minute, looks_ahead=looks_ahead)
                 yield from self._pass(progress)
                 report = progress.take_untold()
             except OnewriteError:  # misuse, which no retry can cure
