@@ -103,7 +103,7 @@ def test_record_belongs_to_the_group_of_its_first_message(sqs: FakeSqs, time: Vi
 # ---------------------------------------------------------------- what becomes of each message
 
 
-def test_failing_message_of_a_group_holds_its_source_back(sqs: FakeSqs, time: VirtualTime) -> None:
+def test_failing_message_and_its_followers_are_redelivered_together(sqs: FakeSqs, time: VirtualTime) -> None:
     send(sqs, "a1", "a2", "a3", "b1")
     shop = Shop(time, a2=raises)
     worker(sqs, shop, wait=0).run()

@@ -281,7 +281,9 @@ def test_tasks_that_ignore_their_cancellation_end_the_worker(sqs: FakeSqs, block
 
 
 @pytest.mark.parametrize("method", ["receive_message", "delete_message_batch", "change_message_visibility_batch"])
-def test_hanging_request_ends_the_worker(method: str, sqs: FakeSqs, time: VirtualTime, block: Block) -> None:
+def test_hanging_request_is_logged_and_ends_the_worker(
+    method: str, sqs: FakeSqs, time: VirtualTime, block: Block, caplog: pytest.LogCaptureFixture
+) -> None:
     hung: list[str] = []
 
     def hang(asked: str) -> None:
@@ -299,6 +301,9 @@ def test_hanging_request_ends_the_worker(method: str, sqs: FakeSqs, time: Virtua
     sqs.before = hang
     with pytest.raises(WorkerStuck, match=rf"{method} hasn't returned for 9\d\d seconds"):
         run(worker(sqs, sqs_handler(identity)(handle)))
+    lines = [line for line in caplog.messages if "The worker waits for this call" in line]
+    assert re.search(rf"{method} hasn't returned for (8|9)\d seconds", lines[0])
+    assert len(lines) > 10  # each minute
 
 
 def test_blocked_rounds_end_the_worker_with_their_line(

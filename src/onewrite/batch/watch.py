@@ -59,6 +59,10 @@ class Watch:
         """Describe a vital activity that has taken `SILENCE` or longer, or return None."""
         return self._describe(lambda activity, seconds: activity.is_vital and seconds >= SILENCE)
 
+    def describe_slow(self, longest: float) -> str | None:
+        """Describe an activity that isn't vital and has taken this long, or return None."""
+        return self._describe(lambda activity, seconds: not activity.is_vital and seconds >= longest)
+
     def describe_hang(self, name: Hashable | None = None) -> str | None:
         """Describe an activity that has exceeded its maximum time, or return None. Pass a name to check one activity only."""
         hanging = self._describe(lambda activity, seconds: seconds >= activity.longest, name)

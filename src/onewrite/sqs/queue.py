@@ -46,6 +46,8 @@ def is_passing(error: BotoCoreError | ClientError) -> bool:
     return isinstance(error, ConnectionError | HTTPClientError)
 
 
+# Seconds. A long poll takes up to 20. With botocore's default of 60, a network that swallows requests would stay unnoticed for minutes.
+_CONNECT_TIMEOUT, _READ_TIMEOUT = 10, 30
 _CONNECTIONS = 50  # botocore's default of 10 opens and closes a connection for each additional concurrent request
 _PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8)  # seconds before each attempt, within which botocore retries too
 MAX_ATTEMPTS = len(_PAUSES)
@@ -190,7 +192,12 @@ def make_default_client(url: str, *, region: str | None = None, endpoint_url: st
     import boto3
 
     sdk: Any = boto3  # the type of boto3.client is unknown without boto3-stubs
-    config = Config(max_pool_connections=_CONNECTIONS, parameter_validation=False)
+    config = Config(
+        max_pool_connections=_CONNECTIONS,
+        parameter_validation=False,
+        connect_timeout=_CONNECT_TIMEOUT,
+        read_timeout=_READ_TIMEOUT,
+    )
     try:
         return sdk.client("sqs", region_name=region or find_region(url), endpoint_url=endpoint_url, config=config)
     except (BotoCoreError, ValueError) as error:  # the region or the endpoint is missing or malformed

@@ -71,7 +71,7 @@ class Reason(Enum):
     SUPERSEDED = "goes back to the queue for a moment"
     UNTOUCHED = "goes back to the queue unprocessed"
     OVERDUE = "went back to the queue, because it didn't finish in time"
-    BEHIND = "goes back to the queue, because an earlier message of its group does"
+    BEHIND = "goes back to the queue, because an earlier message of its group or source does"
     LOST = "is redelivered, because SQS no longer hides it"
     STOPPING = "goes back to the queue, because the worker is stopping"
 
@@ -336,11 +336,13 @@ class WorkerState:
         """Settle, defer, or return each message of a load."""
         is_in_time = self.slots.end(load, now)
         self._is_empty = self._is_empty and not is_in_time  # the queue might have messages again
+        has_failure = False
         for message, result in zip(load.members, results, strict=True):
             if result is not None and result.settled:
                 self._settle(message, result, now, is_in_time=is_in_time, is_end_of_load=message is load.members[-1])
             elif is_in_time:
-                self._keep_or_return(message, result, now)
+                self._keep_or_return(message, result, now, is_behind=has_failure)
+                has_failure = True
                 if message.group is not None:
                     break  # the rest of the group waits for this message, or has left with it
 
@@ -357,8 +359,14 @@ class WorkerState:
             for deferred_message in self._deferrals.note_progress(source, sequence):
                 self._lines.make_ready(deferred_message)
 
-    def _keep_or_return(self, message: QueueMessage, result: Result | None, now: float) -> None:
-        """Keep an unsettled message for a retry, or return it to the queue. A result of None means that it wasn't processed."""
+    def _keep_or_return(self, message: QueueMessage, result: Result | None, now: float, *, is_behind: bool) -> None:
+        """Keep an unsettled message for a retry, or return it to the queue. A result of None means that it wasn't processed.
+
+        `is_behind`: an earlier message of its load isn't settled, so an unprocessed message must not come back before that one.
+        """
+        if result is None and is_behind and not self.is_stopping:
+            self._leave_with_group(message, Reason.BEHIND)
+            return
         if result is None:
             self._leave_with_group(message, Reason.STOPPING if self.is_stopping else Reason.UNTOUCHED, 0)
             return

@@ -111,6 +111,7 @@ _MORE_THREADS = "Raise the limit of processes of the container or the user, or p
 # Seconds. With its defaults, botocore gives up a request after about eleven minutes: five attempts, each with a minute to connect and
 # a minute to wait for the response.
 _MAX_REQUEST = 900.0
+_SLOW = 60.0  # seconds, in addition to a long poll's wait, until the log names a request in progress
 _PATIENCE_FOR_LOCK = 1.0  # seconds: your `backoff` is called under the lock, and can hang
 
 
@@ -139,7 +140,7 @@ class WorkerThreads:
         self._workers = ThreadPool("onewrite-work", self._lock, timing.conditions, max_threads, self._work)
         self._timer = timing.conditions(self._lock)
         self._next_round = inf  # the time at which the timer wakes on its own
-        self._refusal_logged_at = -inf
+        self._refusal_logged_at = self._slow_logged_at = -inf
         self.failure: BaseException | None = None
         self._is_over = False
 
@@ -201,10 +202,8 @@ class WorkerThreads:
             if self.state.is_stopping and not self.state.is_busy:
                 self._is_over = self._is_over or self.failure is not None or not self.state.reserved_messages
             returns = self.state.to_log()
-            refusal = self._find_refused_thread(now)
-            if not (
-                overdue_loads or returns or loop_change is not None or refusal is not None or self._is_over
-            ):  # log these before waiting
+            refusal, slow = self._find_refused_thread(now), self._find_slow_request(now)
+            if not (overdue_loads or returns or loop_change or refusal or slow or self._is_over):  # log these before waiting
                 self._next_round = min(self.state.find_next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._next_round - now))
                 self._next_round = inf
@@ -212,6 +211,8 @@ class WorkerThreads:
             self._journal.warn(loop_change)
         if refusal is not None:
             self._journal.warn(f"The system refused a thread: {refusal}. {_MORE_THREADS}")
+        if slow is not None:
+            self._journal.warn(f"{slow} The worker waits for this call, and ends if it hangs. Check why it doesn't return.")
         for load in overdue_loads:
             self._journal.log_overdue(load.members, self._limits.timeout, self._find_place(load))
             if self._tasks is not None:
@@ -235,6 +236,14 @@ class WorkerThreads:
             return None
         self._refusal_logged_at, self._workers.refusal = now, None
         return refusal
+
+    def _find_slow_request(self, now: float) -> str | None:
+        """Return a description of a request to SQS that has taken very long, once a minute at most."""
+        slow = self.watch.describe_slow(_SLOW + self._limits.wait)
+        if slow is None or now < self._slow_logged_at + SUMMARY:
+            return None
+        self._slow_logged_at = now
+        return slow
 
     def _decide_to_stop(self, now: float) -> None:
         """Stop if asked, if nothing is left to do, or if the worker hangs, which becomes its failure."""
