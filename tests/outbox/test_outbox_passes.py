@@ -564,7 +564,7 @@ def test_new_relay_counts_events_that_another_one_has_postponed() -> None:
     boxes = Boxes(box("a", *"XX", age=100.0, due=moment(NOW + 30)), box("b", "X"))
     relay = passes(boxes)
     for published in (1, 0):
-        swept, calls = play(relay.sweep(), takes_all)
+        swept, _calls = play(relay.sweep(), takes_all)
         assert (swept.published, swept.pending, swept.oldest, swept.refused) == (published, 2, 100.0, [])
         boxes.boxes = boxes.boxes[:1]
 
