@@ -3,7 +3,15 @@
 from onewrite.core.features.event import Event, Outbox
 from onewrite.core.features.tombstone import Tombstones
 from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIds, SeenIds
-from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidMessage, InvalidUpdate, LedgerMismatch, OnewriteError
+from onewrite.errors import (
+    ConfigurationError,
+    EntityTooLarge,
+    InvalidMessage,
+    InvalidResponse,
+    InvalidUpdate,
+    LedgerMismatch,
+    OnewriteError,
+)
 from onewrite.message import Message, sortable
 from onewrite.outcome import (
     Answer,
@@ -35,6 +43,7 @@ __all__ = [
     "HighWaterMark",
     "InSequence",
     "InvalidMessage",
+    "InvalidResponse",
     "InvalidUpdate",
     "LedgerMismatch",
     "Message",

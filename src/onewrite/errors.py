@@ -5,6 +5,7 @@ OnewriteError
 ├── InvalidUpdate         the native call would break the ledger, or could never be sent
 ├── LedgerMismatch        the entity holds other data in the ledger's place
 ├── EntityTooLarge        the write would exceed the engine's size limit
+├── InvalidResponse       the response isn't DynamoDB's, so the outcome of the call is unknown
 └── ConfigurationError    a store, handler, worker, or test was set up wrongly
 
 Submodules add `aws_lambda.EveryRecordFailed`, `aws_lambda.NotSettled`, and `testing.UnsupportedByStandIn`.
@@ -34,6 +35,10 @@ class LedgerMismatch(OnewriteError):
 
 class EntityTooLarge(OnewriteError):
     """The entity would exceed the engine's size limit. It is unchanged, and later messages that add data will fail too."""
+
+
+class InvalidResponse(OnewriteError):
+    """The response isn't DynamoDB's, so the outcome is unknown. Let the message be redelivered, and check what is between."""
 
 
 class ConfigurationError(OnewriteError):

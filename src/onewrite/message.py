@@ -162,6 +162,9 @@ def sort_by_sequence(messages: Sequence[Message | None]) -> list[int]:
     return order
 
 
+SORTABLE_PREFIX = "#"  # distinguishes the text from plain digits
+
+
 def sortable(n: int) -> str:
     """Return text that sorts as the number does, for numbers that no database holds (Kinesis: 56 digits).
 
@@ -180,12 +183,12 @@ def sortable(n: int) -> str:
             "sortable(n): n has more digits than Python converts to text. Check where the number comes from."
         ) from error
     count = str(len(digits))
-    return f"#{len(count)}{count}{digits}"
+    return f"{SORTABLE_PREFIX}{len(count)}{count}{digits}"
 
 
 def is_sortable(text: str) -> bool:
     """Whether `sortable` made this text."""
-    return text.startswith("#")
+    return text.startswith(SORTABLE_PREFIX)
 
 
 def _check_text(name: str, value: object) -> None:

@@ -29,6 +29,7 @@ from onewrite import (
     SeenIds,
     Stale,
     Tombstones,
+    sortable,
 )
 from onewrite.core.ledgers import Ledger
 from onewrite.outcome import ENTITY_EXISTS
@@ -204,6 +205,39 @@ def test_seen_returns_the_expected_outcome_without_writing(shop: Shop) -> None:
     assert shop.seen(message(1), "o-1") == Duplicate(message(1), shop.get("o-1"))
     assert shop.seen(message(2), "o-1") == Applied(message(2), shop.get("o-1"))
     assert shop.raw("o-1") == before
+
+
+@pytest.mark.parametrize("stored", [None, "!x", 5])
+@pytest.mark.parametrize("sequence", [2**63, 10**38, sortable(7)], ids=["64 bits", "39 digits", "sortable"])
+def test_seen_agrees_with_the_write_on_unusual_marks(make_shop: MakeShop, sequence: int | str, stored: Any) -> None:
+    shop = make_shop(HighWaterMark())
+    shop.put_raw(
+        "o", **({} if stored is None else {"ow_@s": stored} if shop.key_name == "orderId" else {"ow_@": {"s": stored}})
+    )
+    odd = Message("m", "s", sequence=sequence)
+    results = [_find_result(function, odd) for function in (shop.seen, shop.add)]
+    assert results[0] is results[1]
+
+
+def _find_result(function: Any, message: Message) -> type:
+    """Return the type of the outcome, or of the error."""
+    try:
+        return type(function(message, "o"))
+    except (InvalidMessage, LedgerMismatch) as error:
+        return type(error)
+
+
+def test_number_below_the_first_is_invalid_in_all_verbs(make_shop: MakeShop) -> None:
+    shop = make_shop(InSequence(), None, Tombstones(timedelta(days=1)))
+    zero = Message("m", "s", sequence=0)
+    shop.put_raw("o", n=1)
+    before = shop.raw("o")
+    verbs: list[Any] = [shop.add, shop.create, shop.record, shop.seen, shop.delete, shop.begin]
+    for verb in (*verbs, lambda message, order: shop.fold([message, message], order)):
+        with pytest.raises(InvalidMessage, match=r"pass InSequence\(first=0\)"):
+            verb(zero, "o")
+    assert shop.raw("o") == before
+    assert isinstance(make_shop(InSequence(first=0)).add(zero, "o"), Applied)
 
 
 def test_read_returns_the_entity_without_its_ledger(shop: Shop) -> None:
@@ -426,7 +460,6 @@ def test_a_gap_before_the_first_message_creates_nothing(make_shop: MakeShop) -> 
 
 def test_sequence_can_begin_at_any_number(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence(first=5))
-    assert shop.add(message(4), "o-1") == Stale(message(4), 4)
     assert [type(shop.add(message(n), "o-1")) for n in (5, 6, 5)] == [Applied, Applied, Stale]
 
 

@@ -177,7 +177,7 @@ def test_change_before_the_mark_moves_is_reported(held: Any, expected: object) -
 
 
 def dated(date: str | None) -> dict[str, Any]:
-    return {"ResponseMetadata": {"HTTPHeaders": {} if date is None else {"date": date}}}
+    return {"ResponseMetadata": {"RequestId": "r", "HTTPHeaders": {} if date is None else {"date": date}}}
 
 
 # 1,790,000,000 is the 21st of September 2026, 14:13:20.

@@ -81,6 +81,7 @@ def parser() -> Parser:
 
 
 def make_response(body: bytes, status: int = 200, **headers: str) -> Response:
+    headers = {"x_amzn_requestid": "r", **headers}
     return Response(status, {name.replace("_", "-"): value for name, value in headers.items()}, body, is_last=False)
 
 
@@ -94,11 +95,16 @@ def test_only_a_matching_checksum_is_accepted(parser: Parser) -> None:
             parser.parse("UpdateItem", make_response(body, x_amz_crc32=wrong))
 
 
-@pytest.mark.parametrize("headers", [{}, {"x_amzn_requestid": "r", "date": "now"}])
+@pytest.mark.parametrize("headers", [{}, {"date": "now"}])
 def test_empty_response_is_parsed_as_in_botocore(parser: Parser, headers: dict[str, str]) -> None:
     short, parsed = (parser.parse("UpdateItem", make_response(body, 200, **headers)) for body in (b"{}", b"{ }"))
     assert short == parsed
     assert list(short["ResponseMetadata"]) == list(parsed["ResponseMetadata"])
+
+
+def test_response_without_a_request_id_is_refused(parser: Parser) -> None:
+    with pytest.raises(UnclearResponse, match="no request ID"):
+        parser.parse("UpdateItem", Response(200, {}, b"{}", is_last=False))
 
 
 @pytest.mark.parametrize("body", [b"", b'{"Attributes":', b"[]", b"null", b"\xff{}"])

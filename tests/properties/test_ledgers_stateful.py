@@ -10,7 +10,7 @@ from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, LedgerMismatch, Message, SeenIds, Stale
+from onewrite import Deferred, Duplicate, HighWaterMark, InSequence, InvalidMessage, LedgerMismatch, Message, SeenIds, Stale
 from onewrite.core.label import Slot
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
@@ -291,12 +291,16 @@ class NoGaps(_Numbered):
 
     @rule(source=st.sampled_from(SOURCES), n=st.integers(-3, 60))
     def deliver_any(self, source: str, n: int) -> None:
+        message = self.message(source, n)
+        if n < self.first:
+            with pytest.raises(InvalidMessage, match=f"first={n}"):
+                self.store.deliver(message, NOW)
+            return
         last = self.last.get(source)
         following = self.first if last is None else last + 1
         if n == following:
             self.apply(source, n)
             return
-        message = self.message(source, n)
         refusal = self.store.deliver(message, NOW)
         if n > following:
             assert refusal == Deferred(message, following)
@@ -321,6 +325,10 @@ class Followed(_Numbered):
         last = self.last.get(source)
         if isinstance(ledger, HighWaterMark):
             is_due = last is None or n > last
+        elif n < ledger.first:
+            with pytest.raises(InvalidMessage):
+                self.store.deliver(self.message(source, n), NOW)
+            return
         else:
             is_due = n == (ledger.first if last is None else last + 1)
         if is_due:

@@ -79,6 +79,7 @@ def read_outcome(engine: Engine, message: Message, native: Native) -> Flow[Outco
     check_message(message)
     native = engine.keep(native)
     write = make_write(engine, (message,), engine.read_key(native))
+    engine.check_marks(write.entry)  # raises what the write would raise before it is sent
     return judge_read(write, (yield from engine.read(write.key, native, write.entry)))
 
 

@@ -233,9 +233,11 @@ class Draft(Placeholders):
         name, mark = self.name(locate_slot(advance.slot)), _check_number(advance.mark)
         if advance.rule == "below":
             comparison = f"{name}<{self.value(mark)}"
-            if advance.is_numeral:  # strings of digits compare like numbers only if they have the same length
-                has_size = f"size({name})={self.value(len(mark))}"
-                comparison = f"({has_size} AND {name}>={self.value('0')} AND {comparison})"
+            if advance.floor is not None:  # a mark of another spelling isn't comparable
+                comparison = f"{name}>={self.value(advance.floor)} AND {comparison}"
+                if advance.is_numeral:  # strings of digits compare like numbers only if they have the same length
+                    comparison = f"size({name})={self.value(len(mark))} AND {comparison}"
+                comparison = f"({comparison})"
         else:
             comparison = f"{name}={self.value(_check_number(int(mark) - 1))}"
         self.conditions.append(comparison if advance.rule == "next" else f"(attribute_not_exists({name}) OR {comparison})")

@@ -50,7 +50,7 @@ from onewrite.dynamodb.values import (
     shorten_long_numbers,
     typed_values,
 )
-from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
+from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidResponse, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
 from onewrite.stores.targets import check_awaited
@@ -303,7 +303,7 @@ class TableAttempt:
         flows, write, call = self.flows, self.write, self.call
         try:
             try:
-                response = yield call
+                response = check_response((yield call), call)
             except (ClientError, ArithmeticError) as error:
                 if isinstance(error, ClientError) and read_error_code(error) == _REFUSED:
                     raise
@@ -414,9 +414,26 @@ def send(call: Call, table_client: Any = None) -> Flow[Mapping[str, Any]]:
     If the response can contain an item, pass a Table's client as `table_client`, because boto3 raises for some numbers.
     """
     try:
-        return cast("Mapping[str, Any]", (yield call))
+        return check_response((yield call), call)
     except (ClientError, ArithmeticError) as error:
         return (yield from send_again(error, call, table_client))
+
+
+def check_response(response: Any, call: Call) -> Mapping[str, Any]:
+    """Return the response. Raise `InvalidResponse` if it came by HTTP, but not from DynamoDB.
+
+    botocore takes any status below 300 for a success, and a body that isn't JSON for an empty one: a login page, an empty 200, or a 204
+    of a proxy would count as a write that happened. Only DynamoDB, and every server that stands in for it, sends a request ID. A refusal
+    needs no check, because it has an error code of DynamoDB's. A stand-in without HTTP, such as botocore's Stubber, has no headers.
+    """
+    metadata = response.get("ResponseMetadata")
+    if metadata is not None and "RequestId" not in metadata and "HTTPHeaders" in metadata:
+        raise InvalidResponse(
+            f"The response to {call.method} isn't DynamoDB's: it has HTTP status {metadata.get('HTTPStatusCode')} and no x-amzn-RequestId. "
+            "The outcome is unknown, so the message isn't settled, and its redelivery will show it. Check the endpoint URL, and what is between "
+            "this process and DynamoDB, such as a proxy. If this is a stand-in for DynamoDB, add the header x-amzn-RequestId to its responses."
+        )
+    return cast("Mapping[str, Any]", response)
 
 
 def send_again(error: Exception, call: Call, table_client: Any) -> Flow[Mapping[str, Any]]:
@@ -432,7 +449,7 @@ def send_again(error: Exception, call: Call, table_client: Any) -> Flow[Mapping[
         else:
             raise error
         try:
-            return cast("Mapping[str, Any]", (yield call))
+            return check_response((yield call), call)
         except (ClientError, ArithmeticError) as next_error:
             error = next_error
 
@@ -450,7 +467,7 @@ def try_send(call: Call) -> Flow[bool]:
 
 def ask_key_names(table: Mapping[str, Any]) -> Flow[tuple[str, ...]]:
     """Return the names of the table's key attributes."""
-    description = yield Call("describe_table", (), dict(table))
+    description = yield from send(Call("describe_table", (), dict(table)))
     return tuple([part["AttributeName"] for part in description["Table"]["KeySchema"]])
 
 

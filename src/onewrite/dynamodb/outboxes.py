@@ -71,7 +71,7 @@ class Outboxes:
             "ConsistentRead": True,
             "ProjectionExpression": ",".join((*OUTBOX, TOMBSTONE)),
         }
-        response = yield Call("get_item", (), request)
+        response = yield from send(Call("get_item", (), request))
         item: Mapping[str, Any] = response.get("Item", {})
         return self._make_box(key, plain_values(item) if self.has_typed_client else item)
 

@@ -14,6 +14,7 @@ _OK, _BAD_REQUEST = 200, 400  # refusals such as a failed condition have the lat
 _EMPTY_BODY = b"{}"
 # The error that counts as a response, and is raised as boto3 does. The boto3 client encounters every other error itself.
 _REFUSAL = "ConditionalCheckFailedException"
+_REQUEST_ID = "x-amzn-requestid"
 _CHECKSUM = "x-amz-crc32"  # the header with the CRC-32 of the body
 
 
@@ -31,9 +32,8 @@ class Parser:
         if response.status == _OK and response.body == _EMPTY_BODY:
             # The most common response, in the parser's form. The parser itself would take longest for it.
             headers = response.headers
-            request_id = {"RequestId": headers["x-amzn-requestid"]} if "x-amzn-requestid" in headers else {}
             metadata = {"HTTPStatusCode": response.status, "HTTPHeaders": headers, "RetryAttempts": 0}
-            return {"ResponseMetadata": {**request_id, **metadata}}
+            return {"ResponseMetadata": {"RequestId": headers[_REQUEST_ID], **metadata}}
         parser_input = {"body": response.body, "headers": response.headers, "status_code": response.status, "context": {}}
         members = self._parser.parse(parser_input, self._model.operation_model(operation).output_shape)
         if response.status == _BAD_REQUEST:
@@ -49,6 +49,8 @@ def _check_response(response: Response) -> None:
     """Raise `UnclearResponse` unless the response is complete, and has the status of a success or a refusal."""
     if response.status not in (_OK, _BAD_REQUEST):
         raise UnclearResponse(f"the response has status {response.status}")
+    if _REQUEST_ID not in response.headers:
+        raise UnclearResponse("the response isn't the service's, because it has no request ID")
     header_sum = response.headers.get(_CHECKSUM)
     if header_sum is not None and header_sum != str(crc32(response.body)):
         raise UnclearResponse("the checksum of the response is wrong")

@@ -276,9 +276,11 @@ def _build_before(change: Advance) -> dict[str, Any]:
     if change.rule == "below":
         # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
         expected: Any = {"$lt": change.mark}
+        if change.floor is not None:  # a mark of another spelling isn't comparable
+            expected |= {"$gte": change.floor}
         if change.is_numeral:
             # Strings of digits compare like numbers only if they have the same length. "$" would also match before a final newline.
-            expected |= {"$gte": "0", "$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
+            expected |= {"$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
     else:
         expected = int(change.mark) - 1
     # A comparison also matches an element of an array. An array isn't a mark, so it must not be overwritten.

@@ -139,10 +139,21 @@ def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_
 def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> Prediction:
     """Return the outcome for a store with this ledger."""
     try:
-        outcome, why = _determine_outcome(image, ledger.entry(message, now), message, now)
+        entry = ledger.entry(message, now)
+        _check_numbers(image, entry)
+        outcome, why = _determine_outcome(image, entry, message, now)
     except (LedgerMismatch, InvalidMessage) as error:
         outcome, why = type(error).__name__, str(error)
     return Prediction(_format_code(ledger), ledger.attribute, outcome, why)
+
+
+def _check_numbers(image: EntityImage, entry: Entry) -> None:
+    """Raise if the engine can't store a mark of the message, as a write does."""
+    for change in entry.checked:
+        if isinstance(change.mark, int) and abs(change.mark) > image.layout.largest:
+            raise InvalidMessage(
+                f"Sequence {change.mark} is too large for {image.layout.engine}. Pass onewrite.sortable(n)."
+            )
 
 
 def _format_code(ledger: Ledger) -> str:

@@ -64,7 +64,7 @@ class TableStore:
     def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]:
         """Return the item with this typed key, or None."""
         try:
-            response = yield Call("get_item", (), {**self._table, "Key": dict(key), "ConsistentRead": True})
+            response = yield from send(Call("get_item", (), {**self._table, "Key": dict(key), "ConsistentRead": True}))
         except ClientError as error:
             if read_error_code(error) != "ValidationException":
                 raise
@@ -120,7 +120,7 @@ class TableScan:
         if not self._keys:
             self._keys = yield from ask_key_names(self._table)
         start = {"ExclusiveStartKey": self._start} if self._start else {}
-        page: Mapping[str, Any] = yield Call("scan", (), {**self._table, **self._request, **start})
+        page = yield from send(Call("scan", (), {**self._table, **self._request, **start}))
         self._start = page.get("LastEvaluatedKey") or None
         return [make_image(item, self._keys) for item in page["Items"]]
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast, final
 
 from onewrite.core.label import Label, Slot, describe_mismatch
 from onewrite.errors import InvalidMessage, LedgerMismatch
-from onewrite.message import Message, is_sortable
+from onewrite.message import SORTABLE_PREFIX, Message, is_sortable
 from onewrite.outcome import Deferred, Duplicate, Entity, Gone, Stale
 
 Rule: TypeAlias = Literal["below", "first", "next"]
@@ -132,14 +132,19 @@ class Advance(NamedTuple):
         """Whether the mark is a string of digits. Two such strings compare like numbers only if they have the same length."""
         return isinstance(self.mark, str) and self.mark.isascii() and self.mark.isdigit()
 
+    @property
+    def floor(self) -> str | None:
+        """The string that a stored mark must not be below, because it would be of another spelling; None if any is comparable."""
+        if self.is_numeral:
+            return "0"
+        return SORTABLE_PREFIX if isinstance(self.mark, str) and is_sortable(self.mark) else None
+
     def judge(self, message: Message, lookup: Lookup, entity: Entity | None = None) -> LedgerRefusal | None:
         """Return why the stored mark can't move to `mark`, or None if it can."""
         mark = lookup(self.slot)
         if mark is ABSENT:
             if self.rule != "next":
                 return None
-            if isinstance(self.mark, int) and self.mark < self.first:
-                return Stale(message, self.first - 1, entity)
             return Deferred(message, self.first, entity)
         is_below = self._is_below(message, mark)  # first, because it raises for a mark that can't be compared
         if mark == self.mark:

@@ -73,7 +73,7 @@ class HighWaterMark(_MarkLedger):
 class InSequence(_MarkLedger):
     """Stores the last number of each source, for sources that number their messages `first`, `first + 1`, and so on.
 
-    A message after a gap is `Deferred`, and a lower number is `Stale`. A message that the caller's own condition refuses moves the mark
+    A message after a gap is `Deferred`, a number below the mark is `Stale`, and a number below `first` is `InvalidMessage`. A message that the caller's own condition refuses moves the mark
     too, in a second request; otherwise all later messages would wait for it forever. `name` is as for `SeenIds`. To change from another
     ledger, use `HighWaterMark(also=...)` first: `InSequence` continues its marks.
     """
@@ -103,6 +103,12 @@ class InSequence(_MarkLedger):
             raise InvalidMessage(
                 f"The {full_name(message)} has sequence {message.sequence!r}: expected an int, because InSequence counts. Number the "
                 "messages of a source one by one, or use HighWaterMark."
+            )
+        if message.sequence < self.first:
+            raise InvalidMessage(
+                f"The {full_name(message)}, is below {self.first}, from which InSequence(first={self.first}) counts, so it would never take effect. If "
+                f"the producer's first number is {message.sequence}, pass InSequence(first={message.sequence}). Otherwise, fix the producer or the "
+                "identity."
             )
         _check_source(message, "InSequence")
         rule: Rule = "first" if message.sequence == self.first else "next"
