@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
+from onewrite.core.forgotten import check_arguments
+
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -46,12 +48,18 @@ def followed(function: F, *, is_hint: bool = False) -> F:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not hook.followers:
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                check_arguments(function, args, kwargs)
+                raise
         followed_call = hook.begin(args, kwargs, is_hint=is_hint)
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
             followed_call.fail(error)
+            if isinstance(error, TypeError):
+                check_arguments(function, args, kwargs)
             raise
         return followed_call.end(result)
 
@@ -70,12 +78,18 @@ def followed_async(function: F, *, is_hint: bool = False) -> F:
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
         if not hook.followers:
-            return await function(*args, **kwargs)
+            try:
+                return await function(*args, **kwargs)
+            except TypeError:
+                check_arguments(function, args, kwargs)
+                raise
         followed_call = hook.begin(args, kwargs, is_hint=is_hint)
         try:
             result = await function(*args, **kwargs)
         except BaseException as error:
             followed_call.fail(error)
+            if isinstance(error, TypeError):
+                check_arguments(function, args, kwargs)
             raise
         return followed_call.end(result)
 

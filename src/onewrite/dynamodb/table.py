@@ -36,7 +36,7 @@ from onewrite.dynamodb.typed import arun_typed, check_typed, convert_arguments, 
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.stores.explaining import SilentClient, find_first_request, with_attributes
-from onewrite.stores.targets import check_table, make_arguments_optional
+from onewrite.stores.targets import check_table
 
 # The methods that send a request.
 VERBS = (
@@ -312,7 +312,3 @@ class AsyncGuardedTable(_Store):
     """Await `GuardedTable.seen`."""
     get_item = awaited(GuardedTable.get_item)
     """Await `GuardedTable.get_item`."""
-
-
-_GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "get_item")]
-make_arguments_optional(*[vars(GuardedTable)[verb] for verb in _GUARDED], AsyncGuardedTable.fold)

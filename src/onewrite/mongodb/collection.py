@@ -37,7 +37,7 @@ from onewrite.mongodb.native import (
 from onewrite.mongodb.outboxes import Outboxes
 from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.stores.explaining import SilentClient, find_first_request, with_attributes
-from onewrite.stores.targets import check_collection, check_key, make_arguments_optional
+from onewrite.stores.targets import check_collection, check_key
 
 # The methods that send a request.
 VERBS = (
@@ -319,7 +319,3 @@ class AsyncGuardedCollection(_Store):
     """Await `GuardedCollection.seen`."""
     find_one = awaited(GuardedCollection.find_one)
     """Await `GuardedCollection.find_one`."""
-
-
-_GUARDED = [verb for verb in VERBS if verb not in ("release", "open_steps", "find_one")]
-make_arguments_optional(*[vars(GuardedCollection)[verb] for verb in _GUARDED], AsyncGuardedCollection.fold)

@@ -8,6 +8,7 @@ from inspect import iscoroutine, unwrap
 from typing import Any, TypeVar
 
 from onewrite.core.flow import meter
+from onewrite.core.forgotten import check_arguments
 from onewrite.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -58,9 +59,9 @@ def find_first_request(
             f"explain({verbs[0]!r}, message, ...), with the method's arguments."
         )
     meter_token = meter.set(None)  # the meter of a handler's batch counts only requests that are sent
+    # Call the method without `followed`: nothing is written, so a handler must not list the call as unsettled.
+    method = unwrap(getattr(type(silent_store), verb))
     try:
-        # Call the method without `followed`: nothing is written, so a handler must not list the call as unsettled.
-        method = unwrap(getattr(type(silent_store), verb))
         call = method(silent_store, *args, **arguments)
         if iscoroutine(call):
             call.send(None)  # raises, unless a fold's function waits
@@ -68,6 +69,9 @@ def find_first_request(
             raise ConfigurationError("explain can't run a fold function that awaits. Pass a function that doesn't await.")
     except _FirstRequest as request:
         return request.arguments
+    except TypeError:
+        check_arguments(method, (silent_store, *args), arguments)
+        raise
     except StopIteration:  # the coroutine returned without a request
         pass
     finally:

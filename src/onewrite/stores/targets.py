@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import iscoroutinefunction, unwrap
+from inspect import iscoroutinefunction
 from typing import Any, cast
 
 from onewrite.core.ledgers.entry import Terms
@@ -120,21 +120,3 @@ def check_awaited(target: object, method: str, *, is_async: bool) -> None:
         )
     if is_async and not must_await and home.startswith(_BLOCKING_HOMES):
         raise ConfigurationError(f"{kind.__name__} isn't asynchronous. Guard it with GuardedTable or GuardedCollection.")
-
-
-class Nothing:
-    """The value of an omitted argument."""
-
-    def __repr__(self) -> str:
-        return "..."
-
-
-_NOTHING = Nothing()
-
-
-def make_arguments_optional(*functions: Any) -> None:
-    """Make the arguments after the first optional, so that the flow's error names a missing message. Python would name the last argument instead."""
-    for function in map(unwrap, functions):
-        code = function.__code__
-        argument_count = code.co_argcount - (code.co_varnames[0] == "self")
-        function.__defaults__ = (_NOTHING,) * (argument_count - 1)
