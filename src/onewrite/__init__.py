@@ -1,5 +1,7 @@
 """A message delivered twice takes effect once: the duplicate check is folded into the business write itself."""
 
+from typing import TYPE_CHECKING
+
 from onewrite.core.features.event import Event, Outbox
 from onewrite.core.features.tombstone import Tombstones
 from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIds, SeenIds
@@ -60,3 +62,15 @@ __all__ = [
     "Uncertain",
     "sortable",
 ]
+
+__version__: str
+
+if not TYPE_CHECKING:  # with this function, type checkers would accept every name
+
+    def __getattr__(name: str) -> str:
+        """Return the installed version. Reading it takes longer than the import of this package, and few programs need it."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,13 @@ def test_failed_import_of_another_module_is_raised_unchanged() -> None:
     with pytest.raises(ModuleNotFoundError) as caught, name_extra("mongodb", "onewrite.mongodb"):
         raise theirs
     assert caught.value is theirs
+
+
+def test_version_is_that_of_the_project() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert onewrite.__version__ == project["version"]
+
+
+def test_package_lacks_other_attributes() -> None:
+    with pytest.raises(AttributeError, match="module 'onewrite' has no attribute 'version'"):
+        onewrite.version  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]  # noqa: B018

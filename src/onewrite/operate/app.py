@@ -6,9 +6,9 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any, NamedTuple, NoReturn
 
+import onewrite
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.operate.exits import Exit
 from onewrite.operate.options import VerbParser
@@ -103,7 +103,7 @@ def run(arguments: Sequence[str], *, owns_process: bool) -> int:
 
 def _make_command_parser() -> ArgumentParser:
     parser = _CommandParser(prog="onewrite", description="A message delivered twice takes effect once.", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"onewrite {version('onewrite')}")
+    parser.add_argument("--version", action="version", version=f"onewrite {onewrite.__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
     for name, verb in _VERBS.items():
         verbs.add_parser(name, help=verb.summary)
