@@ -314,6 +314,27 @@ def test_worker_starts_if_sqs_fails_at_first(sqs: FakeSqs, error: Exception) -> 
     assert sqs.messages == []
 
 
+LOGIN_PAGE = {"ResponseMetadata": {"HTTPStatusCode": 200, "HTTPHeaders": {"content-type": "text/html; charset=utf-8"}}}
+
+
+@pytest.mark.parametrize("method", ["get_queue_attributes", "receive_message", "delete_message_batch"])
+def test_page_of_a_proxy_is_not_taken_for_a_response(
+    method: str, sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sqs.send("m")
+    respond, pages = getattr(FakeSqs, method), [LOGIN_PAGE, LOGIN_PAGE]
+    monkeypatch.setattr(FakeSqs, method, lambda self, **request: pages.pop() if pages else respond(self, **request))
+    worker(sqs, Ledger()).run()
+    assert sqs.messages == []
+    assert caplog.text.count("the response is a page in HTML, so it isn't from SQS. Check the proxies") == 2
+
+
+def test_response_without_attributes_is_reported_with_the_remedy(sqs: FakeSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeSqs, "get_queue_attributes", lambda *_, **__: {})
+    with pytest.raises(ConfigurationError, match=r"has no attributes of a queue\. Check the URL"):
+        worker(sqs, Ledger()).run()
+
+
 @pytest.mark.parametrize("error", PASSING, ids=str)
 def test_failing_start_is_not_reported_as_a_wrong_option(sqs: FakeSqs, error: Exception) -> None:
     sqs.before = failing("get_queue_attributes", *[error] * 5)

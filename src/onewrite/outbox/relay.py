@@ -394,7 +394,10 @@ def report_pass(report: SweepReport, on_pass: OnPass | None, publish: object = N
         text = "Relay: the broker refused event %s of %s. Its entity publishes no later event until the broker accepts it or you skip it"
         log(WARNING, text, event.id, event.source)
     if report.error is not None:
-        text = "Relay: a pass failed, and the next one retries: %s. Failed events: %d"
+        text = (
+            "Relay: a pass failed, and the next one retries: %s. Failed events: %d. If this repeats, check the broker, the database, and the "
+            "credentials and limits of both"
+        )
         log(WARNING, text, describe_error(report.error, publish), len(report.failed))
     else:
         for event, error in report.failed:

@@ -96,7 +96,8 @@ def find_innermost_line(places: Iterable[tuple[FrameType, int]], function: objec
 
     `places` are frames with their lines, outermost first.
     """
-    root, _ = find_home(function)
+    home, _ = find_home(function)
+    root = "" if home in _LIBRARIES else home  # a relay's `publish` can be a publisher of onewrite
     user_places = [place for place in places if _is_user_code(place[0], root)]
     return _format_line(*user_places[-1]) if user_places else None
 

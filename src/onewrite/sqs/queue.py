@@ -46,7 +46,8 @@ def is_passing(error: BotoCoreError | ClientError) -> bool:
     return isinstance(error, ConnectionError | HTTPClientError)
 
 
-# Seconds. A long poll takes up to 20. With botocore's default of 60, a network that swallows requests would stay unnoticed for minutes.
+# Seconds. A long poll takes up to 20. With botocore's defaults, which are 60 seconds and five attempts, a network that swallows requests
+# would stay unnoticed for five minutes. The worker retries by itself.
 _CONNECT_TIMEOUT, _READ_TIMEOUT = 10, 30
 _CONNECTIONS = 50  # botocore's default of 10 opens and closes a connection for each additional concurrent request
 _PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8)  # seconds before each attempt, within which botocore retries too
@@ -96,7 +97,7 @@ class SqsQueue:
         if self.is_fifo:  # If a response is lost, a retry with the same name gets the same messages.
             options["ReceiveRequestAttemptId"] = secrets.token_hex(16)
         try:
-            answer = self._client.receive_message(QueueUrl=self.url, **options)
+            answer = _check(self._client.receive_message(QueueUrl=self.url, **options))
         except (BotoCoreError, ClientError) as error:
             self._log_or_raise(error)
             return None
@@ -127,7 +128,7 @@ class SqsQueue:
             if pause:
                 self._sleep(pause)
             try:
-                answer = getattr(self._client, method)(QueueUrl=self.url, Entries=retries)
+                answer = _check(getattr(self._client, method)(QueueUrl=self.url, Entries=retries))
             except (BotoCoreError, ClientError) as error:
                 self._log_or_raise(error)
                 continue
@@ -157,18 +158,20 @@ def _read_attributes(url: str, client: Any, sleep: Callable[[float], None]) -> M
         if pause:
             sleep(pause)
         try:
-            attributes: Mapping[str, str] = client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)[
-                "Attributes"
-            ]
+            response = _check(client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES))
         except (BotoCoreError, ClientError) as error:
             if not is_passing(error) or isinstance(error, _ADDRESS_ERRORS):
                 raise ConfigurationError(_describe_refusal(url, error)) from error
             failure = error
+            log(WARNING, "%s: the worker can't start yet, and tries again: %s", url, error)
         else:
+            attributes: Mapping[str, str] = response.get("Attributes", {})
+            if not {"QueueArn", "VisibilityTimeout"} <= attributes.keys():
+                raise ConfigurationError(_describe_refusal(url, "its response has no attributes of a queue."))
             return attributes
     raise QueueRefused(
-        f"The worker can't start on the queue {url}: SQS failed {MAX_ATTEMPTS} times, at last with: {failure} Start the worker again. If "
-        "this repeats, check the AWS Health Dashboard, and the rate of this account's requests to SQS."
+        f"The worker can't start on the queue {url}: SQS failed {MAX_ATTEMPTS} times, at last with: {str(failure).rstrip('.')}. Start the worker again. "
+        "If this repeats, check the AWS Health Dashboard, and the rate of this account's requests to SQS."
     ) from failure
 
 
@@ -197,6 +200,7 @@ def make_default_client(url: str, *, region: str | None = None, endpoint_url: st
         parameter_validation=False,
         connect_timeout=_CONNECT_TIMEOUT,
         read_timeout=_READ_TIMEOUT,
+        retries={"total_max_attempts": 2},
     )
     try:
         return sdk.client("sqs", region_name=region or find_region(url), endpoint_url=endpoint_url, config=config)
@@ -204,9 +208,19 @@ def make_default_client(url: str, *, region: str | None = None, endpoint_url: st
         raise ConfigurationError(_describe_refusal(url, error)) from error
 
 
-def _describe_refusal(url: str, error: Exception) -> str:
+def _check(response: Any) -> Any:
+    """Return the response, or raise a passing error if a proxy or a login page has sent it. botocore reads such a page as an empty response."""
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    if headers.get("content-type", "").startswith("text/html"):
+        raise HTTPClientError(
+            error="the response is a page in HTML, so it isn't from SQS. Check the proxies of the network."
+        )
+    return response
+
+
+def _describe_refusal(url: str, error: object) -> str:
     return (
-        f"The worker can't use the queue {url}: {error} "
+        f"The worker can't use the queue {url}: {str(error).rstrip('.')}. "
         f"Check the URL, the region, the endpoint, and the credentials. The worker needs {_PERMISSIONS}."
     )
 
