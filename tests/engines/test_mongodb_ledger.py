@@ -203,7 +203,7 @@ def in_each_slot(members: list[Any]) -> dict[str, Any]:
 STRANGE = [
     *[("for_ever", {"ow_all": members}) for members in (DOCUMENTS, ARRAYS)],
     *[("plain_set", {"messageIDs": members}) for members in (DOCUMENTS, ARRAYS)],
-    *[("SeenIds", {"ow_r": in_each_slot(members)}) for members in (["m-1"], DOCUMENTS, ARRAYS)],
+    *[("SeenIds", {"ow_r": in_each_slot(members)}) for members in (DOCUMENTS, ARRAYS)],
     *[("readable", {"ow_14dt_r": in_each_slot(members)}) for members in (DOCUMENTS, ARRAYS)],
 ]
 

@@ -149,7 +149,7 @@ def test_step_can_be_finished_with_any_equal_id(
     if is_same:
         assert isinstance(store.record(M, {"_id": {"$eq": other}}, finishes=step), Applied)
     else:
-        with pytest.raises(InvalidUpdate, match="The step belongs to the entity"):
+        with pytest.raises(InvalidUpdate, match="belongs to a different entity"):
             store.record(M, {"_id": {"$eq": other}}, finishes=step)
 
 

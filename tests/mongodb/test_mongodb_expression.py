@@ -86,7 +86,7 @@ def test_filter_that_only_seems_to_read_ledger_is_accepted(query: dict[str, Any]
 
 @pytest.mark.parametrize("value", [[], ("a@b",), {"$eq": ["a@b"]}, {"$eq": ("a@b",)}], ids=str)
 def test_list_in_a_filter_does_not_identify_an_entity(value: Any) -> None:
-    with pytest.raises(InvalidUpdate, match="The value of email is a .*, which doesn't identify one entity"):
+    with pytest.raises(InvalidUpdate, match=r"The value of email is a .*, which doesn't identify one entity"):
         read_entity_key({"email": value}, ("email",))
 
 
