@@ -28,7 +28,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, repeat
+from heapq import heappop, heappush
+from itertools import count, pairwise, repeat
 from typing import Any, TypeAlias, cast
 
 from onewrite.batch.function import End, Unreturned
@@ -36,7 +37,7 @@ from onewrite.batch.report import Result, is_settled
 from onewrite.batch.unreturned import Note
 from onewrite.errors import OnewriteError
 from onewrite.identity import Skip, record_id
-from onewrite.message import Message, sort_by_sequence
+from onewrite.message import Message
 from onewrite.outcome import Answer, Deferred, Rejected
 
 # `fold` needs three DynamoDB writes for this many messages, each of up to 40 IDs. A larger call would check the deadline too
@@ -100,14 +101,6 @@ class RecordState:
                 self.error = end.error
             self.has_failed = self.error is not None or not all(map(is_settled, end))
 
-    def find_first_of_sources(self) -> dict[str, Message]:
-        """Return the first message of each source, without messages that have no sequence."""
-        firsts: dict[str, Message] = {}
-        for message in self.messages:
-            if message.sequence is not None:
-                firsts.setdefault(message.source, message)
-        return firsts
-
     def make_held_result(self) -> Result:
         """Return the result of a held record, whose next message wasn't processed."""
         return replace(self.result(), message=self.messages[self.progress], error=HeldBack(_HELD))
@@ -147,19 +140,24 @@ class HeldSources:
     def hold(self, state: RecordState) -> None:
         """Hold the sources of a record that has failed, from its failed message on."""
         is_deferred = state.error is None and all(each.settled or isinstance(each, Deferred) for each in state.outcomes)
-        for message in state.messages[state.progress - (not is_deferred) :]:
+        self._add(state.messages[state.progress - (not is_deferred) :])
+
+    def _add(self, messages: Iterable[Message]) -> None:
+        for message in messages:
             if message.sequence is not None:
                 held = self._sequences.setdefault(message.source, message.sequence)
                 if not _is_later(message.sequence, held):
                     self._sequences[message.source] = message.sequence
 
     def check(self, turn: Turn) -> bool:
-        """Return whether the turn's message must wait, and note that in its record."""
+        """Return whether the turn's message must wait. If so, its record is held, with the sources of the record's other messages."""
         state, at, _ = turn
         if self._sequences and not state.is_held and state.messages:
             message = state.messages[at]
             held = None if message.sequence is None else self._sequences.get(message.source)
-            state.is_held = held is not None and _is_later(cast("int | str", message.sequence), held)
+            if held is not None and _is_later(cast("int | str", message.sequence), held):
+                state.is_held = True
+                self._add(state.messages[at:])
         return state.is_held
 
 
@@ -350,12 +348,49 @@ _Place: TypeAlias = tuple[str, tuple[str, ...], int]  # a message's source, part
 def find_order(records: Sequence[RecordState | None]) -> tuple[list[Hashable | None], list[int]]:
     """Return each record's lane, and all positions in processing order. None stands for a record that wasn't read.
 
-    Records share a lane if they have messages with a sequence of the same source. Records are sorted by their first message with a
-    sequence, within the positions that its source has in the batch, so no source waits for all others.
+    Records share a lane if they have messages with a sequence of the same source. Within a lane, no record comes before one that has an
+    earlier message of the same source, unless it has a later one too. A lane keeps the positions that it has in the batch, so no source
+    waits for all others.
     """
-    firsts: list[dict[str, Message]] = [{} if state is None else state.find_first_of_sources() for state in records]
-    lanes: list[Hashable | None] = [number if first else None for number, first in zip(_join(firsts), firsts, strict=True)]
-    return lanes, sort_by_sequence([next(iter(first.values()), None) for first in firsts])
+    places: dict[str, list[tuple[str, int | str, int]]] = defaultdict(list)  # of each source's messages
+    sources: list[set[str]] = [set() for _ in records]
+    for index, state in enumerate(records):
+        for message in () if state is None else state.messages:
+            if message.sequence is not None:
+                # Sort by type first: numbers and strings can't be compared. The ledger refuses a source that has both.
+                places[message.source].append((type(message.sequence).__name__, message.sequence, index))
+                sources[index].add(message.source)
+    lanes = [lane if own_sources else None for lane, own_sources in zip(_join(sources), sources, strict=True)]
+    positions: dict[int, Iterator[int]] = {}
+    for lane in {*lanes} - {None}:
+        positions[cast("int", lane)] = iter([position for position, other in enumerate(lanes) if other == lane])
+    order = [*range(len(records))]
+    for index in _sort_by_predecessors(places.values(), len(records)):
+        lane = lanes[index]
+        if lane is not None:
+            order[next(positions[lane])] = index
+    return [*lanes], order
+
+
+def _sort_by_predecessors(sources: Iterable[list[tuple[str, int | str, int]]], count: int) -> Iterator[int]:
+    """Yield each number below `count` after its predecessors in all sources, and otherwise in ascending order."""
+    successors: dict[int, list[int]] = defaultdict(list)
+    counts = [0] * count  # of the predecessors
+    for keys in sources:
+        for (_, _, earlier), (_, _, later) in pairwise(sorted(keys)):
+            if earlier != later:
+                successors[earlier].append(later)
+                counts[later] += 1
+    ready, waiting = [number for number in range(count) if not counts[number]], dict.fromkeys(range(count))
+    while waiting:
+        number = heappop(ready) if ready else next(iter(waiting))  # two records that have to precede each other
+        if number in waiting:
+            del waiting[number]
+            yield number
+            for successor in successors[number]:
+                counts[successor] -= 1
+                if not counts[successor]:
+                    heappush(ready, successor)
 
 
 class Retries:
