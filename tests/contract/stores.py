@@ -236,6 +236,10 @@ class DynamoShop(BaseShop):
     def put_raw(self, order: str, **fields: Any) -> None:
         self._raw.put_item(Item={**self.key(order), **fields})
 
+    def touch_raw(self, order: str, field: str) -> None:
+        native = {"ExpressionAttributeNames": {"#f": field}, "ExpressionAttributeValues": {":v": 1}}
+        self._raw.update_item(Key=self.key(order), UpdateExpression="SET #f = :v", **native)
+
     def delete_raw(self, order: str) -> None:
         self._raw.delete_item(Key=self.key(order))
 
@@ -290,6 +294,9 @@ class MongoShop(BaseShop):
 
     def put_raw(self, order: str, **fields: Any) -> None:
         self._raw.insert_one({**self.key(order), **fields})
+
+    def touch_raw(self, order: str, field: str) -> None:
+        self._raw.update_one(self.key(order), {"$set": {field: 1}})
 
     def delete_raw(self, order: str) -> None:
         self._raw.delete_one(self.key(order))

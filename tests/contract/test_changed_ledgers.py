@@ -152,6 +152,16 @@ def test_deployments_work_together_if_each_names_the_others_ledger(
     assert (shops[0].get("o-1") or {})["n"] == 8
 
 
+def test_straggler_repeats_a_message_if_three_versions_run(make_shop: MakeShop) -> None:
+    """This is why a step begins only when the version before the last has stopped: docs/migrating.md says so."""
+    first, middle, last = map(make_shop, (SeenIds(), SeenIds(also=SeenIds(WEEK)), SeenIds(WEEK, also=SeenIds())))
+    assert isinstance(last.add(message(1), "o-1"), Applied)
+    with pytest.raises(LedgerMismatch):
+        first.add(message(1), "o-1")
+    assert isinstance(middle.add(message(2), "o-1"), Applied)  # it writes the first version's label
+    assert isinstance(first.add(message(1), "o-1"), Applied)
+
+
 @changes
 def test_former_ledger_distinguishes_sources_of_one_id(earlier: Shop, shop: Shop) -> None:
     earlier.add(message(1, "order-1"), "o-1")

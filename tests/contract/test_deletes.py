@@ -244,6 +244,18 @@ def _accepts(events: list[Outgoing]) -> None:
     """A broker that takes everything."""
 
 
+def test_native_update_does_not_bring_a_deleted_entity_back(shop: Shop) -> None:
+    shop.create(M1, "o")
+    assert isinstance(shop.delete(M2, "o"), Applied)
+    shop.touch_raw("o", "mine")
+    assert shop.get("o") is None
+    assert isinstance(shop.add(M3, "o"), Gone)
+    assert isinstance(shop.delete(M2, "o"), Duplicate)
+    assert ("mine" in (shop.raw("o") or {})) is (
+        shop.key_name == "_id"
+    )  # on DynamoDB, the delete completes its clean-up again
+
+
 def test_tombstone_expires_after_its_last_event_is_cleared(shop: Shop) -> None:
     shop.add(M1, "o", emit=[Event("A", 1), Event("B", 2)])
     shop.delete(M2, "o", emit=[Event("C", 3)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import Begun, Event, HighWaterMark, Message, MessageIds, Outbox, SeenIds, Tombstones
+from onewrite import Begun, Event, HighWaterMark, LedgerMismatch, Message, MessageIds, Outbox, SeenIds, Tombstones
 from onewrite.core.ledgers import Ledger
 from onewrite.outbox import Relay
 from tests.support.pages import ROOT, namespace_of
@@ -41,6 +43,15 @@ def leave(place: Place, request: pytest.FixtureRequest) -> Callable[[], None]:
     return lambda: page()["leave_collection"](place.collection)
 
 
+def add_natively(place: Place) -> None:
+    """Add one to n without onewrite."""
+    if isinstance(place, TablePlace):
+        change: Any = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": {"N": "1"}}}
+        place.client.update_item(TableName=place.name, Key={"id": {"S": "e"}}, **change)
+    else:
+        place.collection.update_one({"_id": "e"}, {"$inc": {"n": 1}}, upsert=True)
+
+
 def test_script_keeps_business_data(place: Place, leave: Callable[[], None]) -> None:
     store = place.store(SeenIds(), outbox=Outbox("shop"))
     place.write(store, Message("m0"), emit=[Event("Paid", {})])
@@ -64,8 +75,32 @@ def test_script_removes_marks_of_hundreds_of_sources(place: Place, leave: Callab
     for n in range(700):
         place.call(place.store(HighWaterMark()), "record", Message("m", source=f"a source {n}", sequence=1))
     leave()
-    leave()
     assert [name for name in place.contents() or {} if name.startswith("ow_")] == []
+
+
+def test_script_keeps_the_writes_of_a_running_consumer(place: Place, leave: Callable[[], None]) -> None:
+    """The consumer has its own check already, and writes natively."""
+    place.put(n=0)
+    for n in range(700):
+        place.call(place.store(HighWaterMark()), "record", Message("m", source=f"a source {n}", sequence=1))
+    stop = threading.Event()
+
+    def consume() -> int:
+        written = 0
+        while not stop.is_set():
+            add_natively(place)
+            written += 1
+        return written
+
+    with ThreadPoolExecutor(1) as threads:
+        consumer = threads.submit(consume)
+        try:
+            leave()
+        finally:
+            stop.set()
+        count = consumer.result()
+    found = place.contents() or {}
+    assert (found["n"], [name for name in found if name.startswith("ow_")]) == (count, [])
 
 
 def test_script_deletes_a_tombstone(place: Place, leave: Callable[[], None]) -> None:
@@ -75,6 +110,22 @@ def test_script_deletes_a_tombstone(place: Place, leave: Callable[[], None]) -> 
     assert place.contents() is not None
     leave()
     assert place.contents() is None
+
+
+def test_script_between_two_ledgers_makes_each_entity_acceptable(place: Place, request: pytest.FixtureRequest) -> None:
+    """Step 3 of the migration of a set: the next store refuses what the store in between wrote last."""
+    between, new, last = [page()[name] for name in ("between", "new", "last")]
+    copies = [Message("m1"), Message("m2")]
+    assert place.apply(between, *copies) == ["Applied"] * 2
+    with pytest.raises(LedgerMismatch, match="has moved"):
+        place.apply(last, Message("m3"))
+    if isinstance(place, TablePlace):
+        page()["touch"](request.getfixturevalue("dynoxide").resource().Table(place.name))
+    else:
+        page()["touch_collection"](place.collection)
+    assert place.apply(new, *copies) == ["Duplicate"] * 2
+    assert place.apply(last, Message("m3"), Message("m3")) == ["Applied", "Duplicate"]
+    assert (place.contents() or {})["n"] == 3
 
 
 @pytest.mark.parametrize("kind", ["event", "step", "tombstone with an event"])
