@@ -1,4 +1,4 @@
-"""The verbs of a store, as `help` and a mock show them."""
+"""The verbs of a store and a relay, as `help`, an editor, and a mock show them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable, table
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection, collection
+from onewrite.outbox import AsyncRelay, Relay
 
 BLOCKING = [GuardedTable, GuardedCollection]
 ASYNCHRONOUS = [AsyncGuardedTable, AsyncGuardedCollection]
 
 
 class Twins(NamedTuple):
-    """A verb of both classes of an engine."""
+    """A verb of a class and of its asynchronous counterpart."""
 
     name: str
     blocking: Any
@@ -28,6 +29,9 @@ VERBS = [
     Twins(name, getattr(blocking, name), getattr(asynchronous, name))
     for blocking, asynchronous, module in zip(BLOCKING, ASYNCHRONOUS, (table, collection), strict=True)
     for name in module.VERBS
+] + [
+    Twins(name, getattr(Relay, name), getattr(AsyncRelay, name))
+    for name in ("flush", "ring", "sweep", "skip", "restart", "look", "waiting", "broken", "run")
 ]
 
 
@@ -42,7 +46,17 @@ def test_help_shows_a_verbs_name_and_parameters(twins: Twins) -> None:
         assert f"{twins.name}(self, " in words(shown).replace("( ", "(")  # Python 3.13 breaks long signatures into lines
         assert words(verb.__doc__) in words(shown)
         assert {"args", "kwargs"}.isdisjoint(inspect.signature(verb).parameters)
-    assert twins.blocking.__qualname__ == f"Guarded{twins.asynchronous.__qualname__.removeprefix('AsyncGuarded')}"
+    assert twins.asynchronous.__qualname__ == f"Async{twins.blocking.__qualname__}"
+
+
+@pytest.mark.parametrize("twins", VERBS, ids=lambda twins: twins.blocking.__qualname__)
+def test_asynchronous_verb_is_written_like_its_blocking_counterpart(twins: Twins) -> None:
+    written = inspect.unwrap(twins.asynchronous)  # an editor shows the source, not what a decorator adds
+    assert inspect.iscoroutinefunction(written)
+    assert written.__code__.co_varnames[0] == "self"
+    assert words(written.__doc__).startswith(words(twins.blocking.__doc__))
+    if twins.name != "fold":  # its function can be asynchronous
+        assert inspect.signature(written) == inspect.signature(twins.blocking)
 
 
 @pytest.mark.parametrize("store", BLOCKING)

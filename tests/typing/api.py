@@ -143,6 +143,9 @@ async def an_async_guarded_table(client: Any, clock: Callable[[], float], messag
     orders = AsyncGuardedTable(client, HighWaterMark(), table_name="orders", clock=clock)
     assert_type(await orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
     assert_type(await orders.get_item(Key={"id": 1}), dict[str, Any] | None)
+    assert_type(await orders.record(message, Key={"id": 1}), Outcome)
+    await orders.update_item(message, Key={"id": 1}, UpdateExpresion="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await orders.get_item(Kee={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(orders.explain("record", message, Key={"id": 1}), dict[str, Any])
 
 
@@ -240,6 +243,8 @@ async def an_async_guarded_collection(collection: Any, message: Message) -> None
     stock = AsyncGuardedCollection(collection, SeenIds(), key=["tenant", "email"], durability="majority")
     assert_type(await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
     assert_type(await stock.find_one({"_id": 1}), dict[str, Any] | None)
+    assert_type(await stock.seen(message, {"_id": 1}), Outcome)
+    await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsret=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(stock.explain("update_one", message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
 
 

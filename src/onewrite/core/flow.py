@@ -7,16 +7,14 @@ that it doesn't catch leaves `run` and `arun` unchanged.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
 from inspect import isawaitable, unwrap
 from operator import attrgetter
 from types import CoroutineType, MappingProxyType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.core.hook import followed_async
 from onewrite.errors import ConfigurationError, InvalidUpdate
 
 P = ParamSpec("P")
@@ -88,18 +86,10 @@ class Run(Protocol):
     def __call__(self, flow: Flow[T], target: object) -> T: ...
 
 
-def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the method of a blocking store or relay for its asynchronous counterpart, whose `_run` returns an awaitable."""
-    function: Any = unwrap(method)
-
-    @wraps(function)
-    async def plain_call(store: Any, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await cast("Awaitable[T]", function(store, *args, **kwargs))
-
-    # A method whose calls can be followed stays so.
-    call = plain_call if function is method else followed_async(function, is_hint=cast("Any", method).is_hint)
-    call.__qualname__ = f"Async{method.__qualname__}"
-    return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", call)
+async def call_async(method: Callable[Concatenate[Any, P], T], store: object, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call the method of a blocking store or relay on its asynchronous counterpart, whose `_run` returns an awaitable."""
+    function: Any = unwrap(method)  # the counterpart's own method can be followed
+    return await cast("Awaitable[T]", function(store, *args, **kwargs))
 
 
 def drive(steps: Generator[S, Any, T], executor: Callable[..., Any], *context: Any) -> T:

@@ -63,7 +63,6 @@ def followed(function: F, *, is_hint: bool = False) -> F:
             raise
         return followed_call.end(result)
 
-    call.is_hint = is_hint  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]  # for the asynchronous counterpart
     return cast("F", call)
 
 
@@ -94,3 +93,8 @@ def followed_async(function: F, *, is_hint: bool = False) -> F:
         return followed_call.end(result)
 
     return cast("F", call)
+
+
+def followed_async_hint(function: F) -> F:
+    """Wrap an asynchronous method that only reads, like `followed`."""
+    return followed_async(function, is_hint=True)

@@ -12,8 +12,8 @@ from onewrite.core.features.event import Emit, Outbox, require_outboxes
 from onewrite.core.features.folding import fold
 from onewrite.core.features.steps import Effect, Then, begin, perform, read_open_steps, release
 from onewrite.core.features.tombstone import Tombstones
-from onewrite.core.flow import Run, arun, awaited, run
-from onewrite.core.hook import followed, followed_async, followed_hint
+from onewrite.core.flow import Run, arun, call_async, run
+from onewrite.core.hook import followed, followed_async, followed_async_hint, followed_hint
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
 from onewrite.dynamodb.deletes import delete
@@ -276,14 +276,32 @@ class AsyncGuardedTable(_Store):
     _is_async = True
     _runs = cast("Run", arun), cast("Run", arun_typed)
 
-    update_item = awaited(GuardedTable.update_item)
-    """Await `GuardedTable.update_item`."""
-    put_item = awaited(GuardedTable.put_item)
-    """Await `GuardedTable.put_item`."""
-    delete_item = awaited(GuardedTable.delete_item)
-    """Await `GuardedTable.delete_item`."""
-    record = awaited(GuardedTable.record)
-    """Await `GuardedTable.record`."""
+    @followed_async
+    async def update_item(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
+    ) -> Outcome:
+        """Update the item once per message. `Applied.entity` has the attributes that `ReturnValues` requests. `finishes` is the step that the write ends."""
+        return await call_async(GuardedTable.update_item, self, message, emit=emit, finishes=finishes, **native)
+
+    @followed_async
+    async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
+        """Create the item. An existing item is never replaced: the outcome is then `Duplicate` or `Rejected`."""
+        return await call_async(GuardedTable.put_item, self, message, emit=emit, **native)
+
+    @followed_async
+    async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
+        """Delete the item, and leave a tombstone that refuses late messages. The table needs `tombstones=`.
+
+        With `ReturnValues="ALL_OLD"`, `Applied.entity` is the deleted item.
+        """
+        return await call_async(GuardedTable.delete_item, self, message, emit=emit, **native)
+
+    @followed_async
+    async def record(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
+    ) -> Outcome:
+        """Record the message without changing your attributes. A missing item is created."""
+        return await call_async(GuardedTable.record, self, message, emit=emit, finishes=finishes, **native)
 
     @followed_async
     async def fold(
@@ -300,15 +318,60 @@ class AsyncGuardedTable(_Store):
         flow = fold(self._flows, messages, self._untype_result(function))
         return await cast("Awaitable[list[Outcome]]", self._run(flow, self._target))
 
-    begin = awaited(GuardedTable.begin)
-    """Await `GuardedTable.begin`."""
-    perform = awaited(GuardedTable.perform)
-    """Await `GuardedTable.perform`."""
-    release = awaited(GuardedTable.release)
-    """Await `GuardedTable.release`."""
-    open_steps = awaited(GuardedTable.open_steps)
-    """Await `GuardedTable.open_steps`."""
-    seen = awaited(GuardedTable.seen)
-    """Await `GuardedTable.seen`."""
-    get_item = awaited(GuardedTable.get_item)
-    """Await `GuardedTable.get_item`."""
+    @followed_async
+    async def begin(
+        self,
+        message: Message,
+        name: str,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, until `lease` ends.
+
+        `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
+        `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
+        """
+        return await call_async(
+            GuardedTable.begin, self, message, name, lease=lease, safe_for=safe_for, after=after, **native
+        )
+
+    @followed_async
+    async def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
+        return await call_async(
+            GuardedTable.perform, self, message, name, effect, lease=lease, safe_for=safe_for, then=then, **native
+        )
+
+    async def release(self, step: Begun, *, sent: bool = True) -> None:
+        """End the step's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin` or
+        write of the message removes the step, and a delete doesn't wait for it.
+        """
+        return await call_async(GuardedTable.release, self, step, sent=sent)
+
+    async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
+        """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
+        `Busy` with a time in the past: its message can be begun or written at once.
+        """
+        return await call_async(GuardedTable.open_steps, self, **native)
+
+    @followed_async_hint
+    async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
+        """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
+        return await call_async(GuardedTable.seen, self, message, **native)
+
+    async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
+        """Return the entity without its ledger, or None."""
+        return await call_async(GuardedTable.get_item, self, **native)

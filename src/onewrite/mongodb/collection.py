@@ -13,8 +13,8 @@ from onewrite.core.features.event import Emit, Outbox, require_outboxes
 from onewrite.core.features.folding import fold
 from onewrite.core.features.steps import Effect, Then, begin, perform, read_open_steps, release
 from onewrite.core.features.tombstone import Tombstones
-from onewrite.core.flow import Run, arun, awaited, run
-from onewrite.core.hook import followed, followed_async, followed_hint
+from onewrite.core.flow import Run, arun, call_async, run
+from onewrite.core.hook import followed, followed_async, followed_async_hint, followed_hint
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
@@ -281,18 +281,71 @@ class AsyncGuardedCollection(_Store):
 
     _is_async, _run = True, cast("Run", staticmethod(arun))
 
-    update_one = awaited(GuardedCollection.update_one)
-    """Await `GuardedCollection.update_one`."""
-    find_one_and_update = awaited(GuardedCollection.find_one_and_update)
-    """Await `GuardedCollection.find_one_and_update`."""
-    insert_one = awaited(GuardedCollection.insert_one)
-    """Await `GuardedCollection.insert_one`."""
-    delete_one = awaited(GuardedCollection.delete_one)
-    """Await `GuardedCollection.delete_one`."""
-    find_one_and_delete = awaited(GuardedCollection.find_one_and_delete)
-    """Await `GuardedCollection.find_one_and_delete`."""
-    record = awaited(GuardedCollection.record)
-    """Await `GuardedCollection.record`."""
+    @followed_async
+    async def update_one(
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
+    ) -> Outcome:
+        """Update the document once per message. `update` is an operator document or a pipeline. `finishes` is the step that the write ends."""
+        return await call_async(
+            GuardedCollection.update_one, self, message, filter, update, emit=emit, finishes=finishes, **native
+        )
+
+    @followed_async
+    async def find_one_and_update(
+        self,
+        message: Message,
+        filter: Document,
+        update: Update,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[FindOneAndUpdateArguments],
+    ) -> Outcome:
+        """Update the document once per message. `Applied.entity` is the document before or after the update, as in pymongo."""
+        return await call_async(
+            GuardedCollection.find_one_and_update, self, message, filter, update, emit=emit, finishes=finishes, **native
+        )
+
+    @followed_async
+    async def insert_one(
+        self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
+    ) -> Outcome:
+        """Create the document. If it exists already, the outcome is `Duplicate` or `Rejected`."""
+        return await call_async(GuardedCollection.insert_one, self, message, document, emit=emit, **native)
+
+    @followed_async
+    async def delete_one(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
+    ) -> Outcome:
+        """Delete the document, and leave a tombstone that refuses late messages. The collection needs `tombstones=`."""
+        return await call_async(GuardedCollection.delete_one, self, message, filter, emit=emit, **native)
+
+    @followed_async
+    async def find_one_and_delete(
+        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
+    ) -> Outcome:
+        """Delete the document like `delete_one`. `Applied.entity` is the deleted document."""
+        return await call_async(GuardedCollection.find_one_and_delete, self, message, filter, emit=emit, **native)
+
+    @followed_async
+    async def record(
+        self,
+        message: Message,
+        filter: Document,
+        *,
+        emit: Emit = None,
+        finishes: Claim | None = None,
+        **native: Unpack[UpdateOneArguments],
+    ) -> Outcome:
+        """Record the message without changing your fields. A missing document is created, unless you pass `upsert=False`."""
+        return await call_async(GuardedCollection.record, self, message, filter, emit=emit, finishes=finishes, **native)
 
     @followed_async
     async def fold(
@@ -307,15 +360,71 @@ class AsyncGuardedCollection(_Store):
         """
         return await arun(fold(self._flows, messages, function), self._target)
 
-    begin = awaited(GuardedCollection.begin)
-    """Await `GuardedCollection.begin`."""
-    perform = awaited(GuardedCollection.perform)
-    """Await `GuardedCollection.perform`."""
-    release = awaited(GuardedCollection.release)
-    """Await `GuardedCollection.release`."""
-    open_steps = awaited(GuardedCollection.open_steps)
-    """Await `GuardedCollection.open_steps`."""
-    seen = awaited(GuardedCollection.seen)
-    """Await `GuardedCollection.seen`."""
-    find_one = awaited(GuardedCollection.find_one)
-    """Await `GuardedCollection.find_one`."""
+    @followed_async
+    async def begin(
+        self,
+        message: Message,
+        name: str,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        after: Uncertain | None = None,
+        **native: Unpack[BeginArguments],
+    ) -> Answer:
+        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, until `lease` ends.
+
+        `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
+        `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
+        """
+        return await call_async(
+            GuardedCollection.begin, self, message, name, filter, lease=lease, safe_for=safe_for, after=after, **native
+        )
+
+    @followed_async
+    async def perform(
+        self,
+        message: Message,
+        name: str,
+        effect: Effect,
+        filter: Document,
+        *,
+        lease: timedelta,
+        safe_for: timedelta,
+        then: Then,
+        **native: Unpack[BeginArguments],
+    ) -> Outcome:
+        """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
+        return await call_async(
+            GuardedCollection.perform,
+            self,
+            message,
+            name,
+            effect,
+            filter,
+            lease=lease,
+            safe_for=safe_for,
+            then=then,
+            **native,
+        )
+
+    async def release(self, step: Begun, *, sent: bool = True) -> None:
+        """End the step's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin` or
+        write of the message removes the step, and a delete doesn't wait for it.
+        """
+        return await call_async(GuardedCollection.release, self, step, sent=sent)
+
+    async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
+        """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
+        `Busy` with a time in the past: its message can be begun or written at once.
+        """
+        return await call_async(GuardedCollection.open_steps, self, filter, **native)
+
+    @followed_async_hint
+    async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
+        """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
+        return await call_async(GuardedCollection.seen, self, message, filter, **native)
+
+    async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
+        """Return the entity without its ledger, or None."""
+        return await call_async(GuardedCollection.find_one, self, filter, **native)
