@@ -231,9 +231,9 @@ class AsyncRelay(_RelayFlows):
     def __init__(
         self, store: EmittingStore, publish: AsyncPublish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
+        super().__init__(store, partial(_publish_and_await, publish), batch, clock)
         if not callable(publish):
             raise make_publish_error(publish)
-        super().__init__(store, partial(_publish_and_await, publish), batch, clock)
         self._wake = asyncio.Event()
 
     async def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
