@@ -353,13 +353,15 @@ def find_order(records: Sequence[RecordState | None]) -> tuple[list[Hashable | N
     waits for all others.
     """
     places: dict[str, list[tuple[str, int | str, int]]] = defaultdict(list)  # of each source's messages
-    sources: list[set[str]] = [set() for _ in records]
+    sources: list[set[str]] = [set()] * len(records)
     for index, state in enumerate(records):
         for message in () if state is None else state.messages:
             if message.sequence is not None:
                 # Sort by type first: numbers and strings can't be compared. The ledger refuses a source that has both.
                 places[message.source].append((type(message.sequence).__name__, message.sequence, index))
-                sources[index].add(message.source)
+                sources[index] = sources[index] | {message.source}
+    if not places:
+        return [None] * len(records), [*range(len(records))]
     lanes = [lane if own_sources else None for lane, own_sources in zip(_join(sources), sources, strict=True)]
     positions: dict[int, Iterator[int]] = {}
     for lane in {*lanes} - {None}:
