@@ -283,6 +283,8 @@ def test_failing_receive_is_repeated_after_a_pause(
     assert ledger.effects == {"m": 1}
     assert moments == [9 * 5]
     assert caplog.text.count(str(error)) == 9
+    assert caplog.text.count("No action is needed unless this repeats") == 2
+    assert "9 requests in a row failed, and the worker keeps trying. Check the network" in caplog.text
 
 
 @pytest.mark.parametrize(

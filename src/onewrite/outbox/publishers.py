@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from onewrite.core.features.pending import Outgoing
 from onewrite.core.flow import Call, adrive, drive, make_async_executor, make_executor
 from onewrite.core.log import log
-from onewrite.errors import ConfigurationError
+from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.stores.targets import is_asynchronous
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
@@ -78,6 +78,10 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQ
     return Publisher(
         client, bus, "put_events", compile_request, _read_failures_by_place, largest=largest, type_limit=_MAX_TYPE_LENGTH
     )
+
+
+class IncompleteResponse(OnewriteError, ConnectionError):
+    """A broker's response doesn't name each event. All events of the request are published again."""
 
 
 class Publisher:
@@ -175,7 +179,7 @@ def _read_failures_by_place(events: Sequence[Outgoing], response: Any) -> list[O
 def _check_known(count: int, *, is_known: bool) -> None:
     """Raise unless the response names exactly these events. A proxy or a wrong address can respond to any request with success."""
     if not is_known:
-        raise ConnectionError(
+        raise IncompleteResponse(
             f"The broker's response doesn't name each of the {count} events, so all of them will be published again. Check that the "
             "address belongs to the broker."
         )

@@ -231,9 +231,8 @@ class AsyncRelay(_RelayFlows):
     def __init__(
         self, store: EmittingStore, publish: AsyncPublish, *, batch: int = 10, clock: Callable[[], float] = wall_clock
     ) -> None:
+        find_outboxes(store, publish)  # refuses wrong arguments, which the partial would hide
         super().__init__(store, partial(_publish_and_await, publish), batch, clock)
-        if not callable(publish):
-            raise make_publish_error(publish)
         self._wake = asyncio.Event()
 
     async def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
@@ -409,14 +408,10 @@ def find_outboxes(store: object, publish: object) -> StoredOutboxes:
             "publish)."
         )
     if not callable(publish):
-        raise make_publish_error(publish)
+        raise ConfigurationError(
+            f"Relay(store, {publish!r}): expected a function of a list of events, for example to_sqs(client, queue_url)."
+        )
     return cast("EmittingStore", store).outboxes
-
-
-def make_publish_error(publish: object) -> ConfigurationError:
-    return ConfigurationError(
-        f"Relay(store, {publish!r}): expected a function of a list of events, for example to_sqs(client, queue_url)."
-    )
 
 
 def report_pass(report: SweepReport, on_pass: OnPass | None, publish: object = None) -> None:

@@ -52,6 +52,7 @@ _CONNECT_TIMEOUT, _READ_TIMEOUT = 10, 30
 _CONNECTIONS = 50  # botocore's default of 10 opens and closes a connection for each additional concurrent request
 _PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8)  # seconds before each attempt, within which botocore retries too
 MAX_ATTEMPTS = len(_PAUSES)
+_MANY_FAILURES = 3  # in a row
 _ATTRIBUTES = ["QueueArn", "VisibilityTimeout", "RedrivePolicy"]
 _PERMISSIONS = "sqs:ReceiveMessage, sqs:DeleteMessage, sqs:ChangeMessageVisibility, and sqs:GetQueueAttributes"
 
@@ -80,6 +81,7 @@ class SqsQueue:
             )
         self._client = client
         self._sleep = sleep
+        self._failures_in_a_row = 0  # of all threads, for the log
         policy = json.loads(attributes.get("RedrivePolicy") or "{}")
         # None means that the queue has no dead-letter queue.
         self.max_receives = int(policy["maxReceiveCount"]) if "maxReceiveCount" in policy else None
@@ -101,6 +103,7 @@ class SqsQueue:
         except (BotoCoreError, ClientError) as error:
             self._log_or_raise(error)
             return None
+        self._failures_in_a_row = 0
         return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
 
     def delete(self, messages: Sequence[SqsMessage]) -> None:
@@ -132,6 +135,7 @@ class SqsQueue:
             except (BotoCoreError, ClientError) as error:
                 self._log_or_raise(error)
                 continue
+            self._failures_in_a_row = 0
             # An entry that isn't in this response has succeeded.
             sender_faults = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
             refusals += [entry for entry in retries if sender_faults.get(entry["Id"])]
@@ -148,7 +152,13 @@ class SqsQueue:
         """Log a passing failure. Raise QueueRefused for a permanent failure."""
         if not is_passing(error):
             raise QueueRefused(_describe_refusal(self.url, error)) from error
-        log(WARNING, "%s: a request failed. No action is needed unless this repeats: %s", self.url, error)
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row < _MANY_FAILURES:
+            text = "%s: a request failed. No action is needed unless this repeats: %s"
+            log(WARNING, text, self.url, error)
+        else:
+            text = "%s: %d requests in a row failed, and the worker keeps trying. Check the network, and the AWS Health Dashboard. The last error: %s"
+            log(WARNING, text, self.url, self._failures_in_a_row, error)
 
 
 def _read_attributes(url: str, client: Any, sleep: Callable[[float], None]) -> Mapping[str, str]:
