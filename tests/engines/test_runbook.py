@@ -17,6 +17,7 @@ import pytest
 from onewrite import Applied, Deferred, Event, HighWaterMark, InSequence, LedgerMismatch, Message, Outbox, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable
+from onewrite.dynamodb.values import typed_values
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate import main
 from onewrite.outbox import Relay
@@ -35,12 +36,14 @@ TABLE, COLLECTION = "--table orders", "--collection mongodb://localhost/shop.ord
 class Shop:
     """The table or collection `orders`, whose only entity has the key of the pages."""
 
-    def __init__(self, make_store: Callable[..., Any], write: Callable[..., Any], option: str) -> None:
-        self.make_store, self.write, self._option = make_store, write, option
+    def __init__(
+        self, make_store: Callable[..., Any], write: Callable[..., Any], put: Callable[..., Any], option: str
+    ) -> None:
+        self.make_store, self.write, self.put, self.option = make_store, write, put, option
 
     def run(self, command: str) -> int:
         """Run a command of a page. For MongoDB it is changed as the page says."""
-        name, *arguments = shlex.split(command.replace(TABLE, self._option).replace(COLLECTION, self._option))
+        name, *arguments = shlex.split(command.replace(TABLE, self.option).replace(COLLECTION, self.option))
         assert name == "onewrite"
         if "--collection" in arguments and "--key" in arguments:
             arguments[arguments.index("--key") + 1] = "o-1"
@@ -62,6 +65,7 @@ def shop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
                 lambda store, message, **more: store.update_one(
                     message, {"_id": "o-1"}, {"$inc": {"n": 1}}, upsert=True, **more
                 ),
+                lambda **fields: documents.insert_one({"_id": "o-1", **fields}),
                 f"--collection {shlex.quote(uri)}",
             )
             return
@@ -76,6 +80,7 @@ def shop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield Shop(
             lambda ledger, **more: GuardedTable(client, ledger, table_name="orders", **more),
             lambda store, message, **more: store.update_item(message, **add, **more),
+            lambda **fields: client.put_item(TableName="orders", Item=typed_values({"id": "o-1", **fields})),
             TABLE,
         )
         client.delete_table(TableName="orders")
@@ -191,3 +196,40 @@ def test_doctor_finds_a_mismatch_before_the_deploy(
         assert (code, remedy in " ".join(told.split())) == (5, True)
         with pytest.raises(LedgerMismatch):
             shop.write(store, numbered(2))
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("inspect --key o-1", 3),
+        ("steps", 3),
+        ("clear --key o-1", 3),
+        ("relay --outbox shop/orders --stuck", 3),
+        ("relay --outbox shop/orders --skip e --yes", 3),
+        ("relay --outbox shop/orders --once --to https://sqs.eu-west-1.amazonaws.com/1/q", 3),
+        ("doctor", 1),
+    ],
+)
+def test_missing_table_or_collection_is_named(
+    command: str, code: int, shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb, *options = command.split()
+    shop.option = shop.option.replace("orders", "ordres")
+    assert shop.run(" ".join(["onewrite", verb, TABLE, *options])) == code
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert "ordres" in told or "Requested resource not found" in told
+    assert re.search("Check .*--(region|collection)", told), told
+
+
+def test_damaged_entity_is_described_by_every_verb(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    shop.put(ow_l=5, ow_steps="x", ow_tombstone="x", ow_o="x", ow_events="x")
+    for verb, code in (
+        ("inspect --message m", 0),
+        ("forget --message m", 2),
+        ("clear", 2),
+        ("set-mark --source s --sequence 1", 2),
+    ):
+        assert shop.run(f"onewrite {verb} {TABLE} --key o-1") == code
+        assert "another writer uses" in "".join(capsys.readouterr())
+    assert shop.run(f"onewrite steps {TABLE}") == 5
+    assert "another writer uses" in capsys.readouterr().err

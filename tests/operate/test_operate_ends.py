@@ -13,11 +13,13 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ParamValidationError
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ParamValidationError
+from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from onewrite import Event, HighWaterMark, Message, Outbox, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.operate import main
+from onewrite.operate.report import report_failure
 from onewrite.testing.servers.engines import REGION
 from tests.engines.stores import create_table
 
@@ -162,6 +164,32 @@ def test_bugs_and_outside_failures_are_distinguished(
             patch.setattr("onewrite.operate.dynamodb.TableStore.read", fails)
             assert main(["inspect", *ORDERS]) == code
         assert told in capsys.readouterr().err
+
+
+def aws_error(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": "No."}}, "GetItem")
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (aws_error("AccessDeniedException"), "Check the permissions of your role or user"),
+        (aws_error("ExpiredTokenException"), "Renew your credentials"),
+        (aws_error("UnrecognizedClientException"), "Renew your credentials"),
+        (aws_error("ThrottlingException"), "Repeat the command later"),
+        (aws_error("InternalServerError"), "Repeat the command later"),
+        (EndpointConnectionError(endpoint_url="http://h"), "Check the network, and the address"),
+        (OperationFailure("no", 13, {"codeName": "Unauthorized"}), "Check the permissions of your role or user"),
+        (OperationFailure("no", 18, {"codeName": "AuthenticationFailed"}), "Renew your credentials"),
+        (ServerSelectionTimeoutError("h:1: refused"), "Check the network, and the address"),
+    ],
+    ids=repr,
+)
+def test_failure_names_the_next_step(error: Exception, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_failure(error, "The database or the network fails") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("onewrite: The database or the network fails: ")
+    assert advice in line
 
 
 @pytest.mark.parametrize("number", ["-5", "-0", "7"])

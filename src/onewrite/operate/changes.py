@@ -9,6 +9,7 @@ from itertools import product
 from shlex import quote
 from typing import cast
 
+from onewrite.core.features.tombstone import read_tombstone
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot, is_ours
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import ABSENT
@@ -433,6 +434,7 @@ def _describe_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list[E
 
 def _check_alive(image: EntityImage) -> None:
     if TOMBSTONE in image.fields:
+        read_tombstone(image.fields[TOMBSTONE])  # raises if another writer uses the attribute
         raise CannotRepair(
             "The entity was deleted, and its tombstone refuses every message, whatever the ledger holds. The "
             "database's TTL removes the tombstone."

@@ -44,6 +44,8 @@ LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, _LEDGER_NAMES, _spell_raw,
 class TableStore:
     """The items of a table, read with its plain client."""
 
+    where = "--region or --endpoint-url"
+
     def __init__(self, client: Any, table_name: str) -> None:
         self.target, self.name = client, table_name
         self._table = {"TableName": table_name}
@@ -69,7 +71,8 @@ class TableStore:
             if read_error_code(error) != "ValidationException":
                 raise
             raise ConfigurationError(
-                f"--key doesn't name an item of the table {self.name}: {read_error_text(error)}"
+                f"--key doesn't name an item of the table {self.name}: {read_error_text(error).removesuffix('.')}. Pass each of the "
+                "table's key attributes, with its type."
             ) from error
         return make_image(response["Item"], tuple(key)) if "Item" in response else None
 

@@ -125,6 +125,7 @@ class EntityStore(Protocol):
 
     target: Any
     name: str
+    where: str  # the options that name the place of the store, for an error
 
     def parse_key(self, text: str) -> dict[str, Any]: ...
     def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]: ...

@@ -235,7 +235,7 @@ def _format_ledger(ledger: Document, total: int) -> Iterator[str]:
     for mark in ledger["marks"]:
         yield f"  {_describe_source(mark)}: {mark['mark']!r}, {mark['bytes']} bytes in {escape(mark['place'])}"
     for foreign in ledger["foreign"]:
-        yield f"  {escape(foreign['place'])} holds a {foreign['kind']}, which isn't a ledger's content"
+        yield f"  {escape(foreign['place'])} holds a value of the type {foreign['kind']}, which isn't a ledger's content"
 
 
 def _describe_layout(ledger: Document) -> str:

@@ -46,6 +46,8 @@ LAYOUT = Layout("MongoDB", attrgetter("group"), locate_slot, _LEDGER_NAMES, _spe
 class CollectionStore:
     """The documents of a collection, with majority reads and majority writes."""
 
+    where = "the database and collection in --collection"
+
     def __init__(self, collection: Any) -> None:
         # Invalid UTF-8 in a user's field or an _id must not hide the other entities. It is only shown.
         self.target = set_codec(require_majority(collection), LENIENT_CODEC)

@@ -43,7 +43,7 @@ from onewrite.operate.report import (
     tell,
     tell_json,
 )
-from onewrite.operate.stores import format_key, is_named, make_relay
+from onewrite.operate.stores import check_exists, format_key, is_named, make_relay
 from onewrite.outbox import Relay, SweepReport, Waiting
 from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
@@ -112,6 +112,8 @@ def run(options: Options) -> int:
         if options["owns_process"]:
             own_log(options["log_format"], level)
         log_to_stderr(options["log_format"], level)  # for other loggers, unless the user's module has configured logging
+        if options["once"] or act is not None:
+            check_exists(options)
         match act:
             case "stuck":
                 return list_stuck(relay, timedelta(seconds=options["older_than"]), as_json=options["json"])

@@ -10,7 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, cast
 
@@ -66,21 +66,43 @@ def report_failure(error: Exception, failure: str) -> int:
             "it at https://github.com/onewrite/onewrite/issues.",
             Exit.FAILED,
         )
-    details = read_aws_error(error)
-    kind = details.get("Code", type(error).__name__)
+    details, kind = read_aws_error(error), find_kind(error)
     if kind == "ResourceNotFoundException":
-        return say(
-            f"The table doesn't exist here: {details.get('Message', '')} Check --region and --endpoint-url.", Exit.NOT_THERE
-        )
+        reason = details.get("Message", "").removesuffix(".")
+        return say(f"The table doesn't exist here: {reason}. Check --table, --region, and --endpoint-url.", Exit.NOT_THERE)
     if kind in _REFUSALS:
-        return say(
-            f"The database rejected the request as invalid: {details.get('Message') or format_error(error)}", Exit.REFUSED
-        )
+        reason = (details.get("Message") or format_error(error)).removesuffix(".")
+        return say(f"The database rejected the request as invalid: {reason}. Check the command's options.", Exit.REFUSED)
     if kind == "NoCredentialsError":
         return say(
             "There are no AWS credentials. Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.", Exit.FAILED
         )
-    return say(f"{failure}: {type(error).__name__}: {format_error(error)}", Exit.FAILED)
+    reason = f"{type(error).__name__}: {format_error(error)}".removesuffix(".")
+    return say(f"{failure}: {reason}. {advise(kind)}", Exit.FAILED)
+
+
+def find_kind(error: BaseException) -> str:
+    """Return the database's code of an error, or the error's class."""
+    kind = read_aws_error(error).get("Code")
+    with suppress(Exception):  # only pymongo's errors that a server has sent have this
+        kind = kind or cast("Any", error).details["codeName"]
+    return kind or type(error).__name__
+
+
+_CREDENTIALS = re.compile("Authentication|Token|Signature|Unrecognized|InvalidClient|Credential")
+
+
+def advise(kind: str) -> str:
+    """Return the next step after a failure of this kind: the database's code, or an error's class."""
+    if "ResourceNotFound" in kind or "NonExistentQueue" in kind or "QueueDoesNotExist" in kind:
+        return "Check its name, --region, and --endpoint-url."
+    if "AccessDenied" in kind or kind in ("Unauthorized", "AtlasError"):
+        return "Check the permissions of your role or user: docs/permissions.md lists them by command."
+    if _CREDENTIALS.search(kind):
+        return "Renew your credentials, or set AWS_PROFILE."
+    if "Throttl" in kind or "Exceeded" in kind or "Internal" in kind or "Unavailable" in kind:
+        return "Repeat the command later."
+    return "Check the network, and the address: --region and --endpoint-url, or the host in --collection."
 
 
 def read_aws_error(error: BaseException) -> Mapping[str, str]:
@@ -90,7 +112,9 @@ def read_aws_error(error: BaseException) -> Mapping[str, str]:
 
 
 # The details that pymongo adds if it finds no server: timeouts and the topology.
-_TOPOLOGY = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topology Description: .*", re.DOTALL)
+_TOPOLOGY = re.compile(
+    r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topology Description: .*|, full error: .*", re.DOTALL
+)
 
 
 def format_error(error: BaseException) -> str:

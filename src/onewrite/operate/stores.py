@@ -68,8 +68,19 @@ def read_entity(store: EntityStore, key: str) -> EntityImage:
     """Return the entity's current image."""
     image = run(store.read(store.parse_key(key)), store.target)
     if image is None:
-        raise NotThere(f"There is no entity {key} in {store.name}. Check --key, and --region or --endpoint-url.")
+        raise NotThere(f"There is no entity {key} in {store.name}. Check --key, and {store.where}.")
     return image
+
+
+def check_exists(options: Options) -> None:
+    """Raise NotThere if the options name a MongoDB collection that doesn't exist: a query of it would find nothing."""
+    if options["collection"] is not None:
+        target = open_collection(options["collection"])
+        # This lists the collections that the user can access, without a privilege on the database.
+        if target.name not in target.database.list_collection_names(authorizedCollections=True):
+            raise NotThere(
+                f"There is no collection {target.full_name} here. Check the database and collection in --collection."
+            )
 
 
 def make_relay(options: Options, outbox: Outbox, to: str | None) -> Relay:
@@ -147,8 +158,8 @@ def open_collection(url: str) -> Any:
         # pymongo quotes what it takes for a port, which can be a part of a password with an unescaped character.
         reason = type(error).__name__ if "@" in url else f"{type(error).__name__}: {error}"
         raise ConfigurationError(
-            f"--collection isn't a MongoDB URI that pymongo accepts ({reason}). Percent-encode the user's name and password, and check "
-            "the options."
+            f"--collection isn't a MongoDB URI that pymongo accepts ({reason}). Check its host and options, and percent-encode the "
+            "user's name and password."
         ) from error
     _open_clients.append(connection)
     try:

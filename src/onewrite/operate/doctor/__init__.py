@@ -103,11 +103,13 @@ class DoctorReport:
             for fact in self._unread:
                 needing = ", ".join(self._list_needing(fact)) or "none"
                 yield from _wrap("  ", f"{fact.what}: {fact.reason}. {fact.error}")
+                yield from _wrap("    ", f"Do: {fact.advice}")
                 yield from _wrap("    ", f"Checks that need it: {needing}")
             yield ""
         yield from self._list_section("Passed", [result for result in self._checks if result.state == "passed"])
         unmade = [result for result in self._checks if result.state == "not checked"]
-        yield from self._list_section("Not checked", [result for result in unmade if result.option is None])
+        other = [result for result in unmade if result.option is None and result.missing is None]
+        yield from self._list_section("Not checked", other)
         options = dict.fromkeys([result.option for result in unmade if result.option is not None])
         if options:
             yield f"To make more checks, pass {', '.join(options)}."

@@ -362,7 +362,9 @@ _MAX_NAMES = 3  # entities that a finding names
 
 def check_indexes(facts: Facts) -> Findings:
     """Check that no index copies the ledger."""
-    table = require(facts.table, "--table")
+    if facts.collection is not None:
+        raise NotCheckedError("The indexes of MongoDB copy no ledger.")
+    table = require(facts.table, _STORE_OPTIONS)
     if not table.indexes:
         return "The table has no secondary index."
     sample = require(facts.sample, _STORE_OPTIONS)

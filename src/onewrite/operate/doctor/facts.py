@@ -18,11 +18,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A fact that could not be read. `permission` is the missing permission, or None for another reason."""
+    """A fact that could not be read. `permission` is the missing permission, or None for another reason.
+
+    `advice` is the next step.
+    """
 
     what: str
     error: str
     permission: str | None = None
+    advice: str = ""
 
     @property
     def reason(self) -> str:

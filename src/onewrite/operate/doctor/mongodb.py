@@ -23,6 +23,9 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
     if isinstance(indexes, Unread) and indexes.permission is None:
         # If no server was reached, another request would wait as long.
         return Facts(collection=place, expiry=indexes, index_keys=indexes, sample=indexes)
+    if not indexes:  # every collection has an index on _id
+        missing = Unread(place, "It doesn't exist here.", advice="Check the database and collection in --collection.")
+        return Facts(collection=place, expiry=missing, index_keys=missing, sample=missing)
     if isinstance(indexes, Unread):
         sample = yield from _read_sample(place, {}, most, clock)
         return Facts(collection=place, expiry=indexes, index_keys=indexes, sample=sample)

@@ -17,7 +17,7 @@ from onewrite.core.flow import Flow, FlowStep, drive, make_executor
 from onewrite.errors import ConfigurationError
 from onewrite.identity import sqs_message_id
 from onewrite.operate.doctor.facts import Module, ModuleStore, Unread
-from onewrite.operate.report import format_error, read_aws_error
+from onewrite.operate.report import advise, find_kind, format_error, read_aws_error
 
 T = TypeVar("T")
 
@@ -57,7 +57,8 @@ class Asking:
                 if not self.is_failure(error):
                     raise
                 text = format_error(error)[:_MAX_ERROR]
-                return Unread(question.what, text, question.permission if self.is_refusal(error) else None)
+                permission = question.permission if self.is_refusal(error) else None
+                return Unread(question.what, text, permission, advise(find_kind(error)))
 
         return drive(reader, answer)
 
