@@ -199,7 +199,7 @@ def test_lost_cursor_is_reopened_at_its_position() -> None:
     assert next(finding).args[0] == {"ow_due": {"$exists": True}}
     finding.send([])
     page = [{"_id": n, "ow_due": due} for n, due in ((1, "early"), (2, "late"), (3, "late"))]
-    assert _last(finding, page) is Search.CONTINUES
+    assert _last(finding, (page, False)) is Search.CONTINUES
     for n in (1, 2, 3):
         reading: Any = finder.next()
         assert next(reading).args[0] == {"_id": n}
@@ -229,7 +229,7 @@ def test_unreadable_id_does_not_block_others() -> None:
     no_text, symbol = text.replace(b"o-1", b"o-\xff"), text.replace(b"\x02_id", b"\x0e_id")
     ids: list[Any] = ["o-1", 7, ObjectId("65f0a1b2c3d4e5f60718293a"), {"a": 1, "b": 2}]
     stored = [_raw(no_text), _raw(symbol), *[_raw({"_id": each, "ow_due": "x"}) for each in ids]]
-    assert _last(finding, stored) is Search.CONTINUES
+    assert _last(finding, (stored, False)) is Search.CONTINUES
     for shown in ("o-\N{REPLACEMENT CHARACTER}", "o-1"):
         broken = _result(finder.next())
         assert isinstance(broken, Broken)

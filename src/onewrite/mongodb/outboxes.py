@@ -181,13 +181,15 @@ class Finder:
             cursor: Any = yield Do(self._boxes.raw_target.find, arguments, {"sort": [(OUTBOX.due, 1)]}, sends=True)
             self._cursor = aiter(cursor) if hasattr(cursor, "__aiter__") else iter(cursor)
         try:
-            page: list[Any] = yield Do(_read_page, (self._cursor,), sends=True)
+            page, is_lost = yield Do(_read_page, (self._cursor,), sends=True)
         except CursorNotFound:
             if not self._has_found:
                 raise
             self._cursor, self._has_found = None, False
             return True
         self._has_found = self._has_found or bool(page)
+        if is_lost:
+            self._cursor, self._has_found = None, False
         keys: list[Any] = []
         for document in page:
             key, due = _read_id_and_due(document)
@@ -204,17 +206,36 @@ _MAX_COUNT = 1_000_000  # documents: the count reads an entry of the index for e
 
 
 def _read_page(cursor: Any) -> Any:
-    """Return the cursor's next page, or an awaitable of it if the cursor is asynchronous."""
-    return _read_page_async(cursor) if hasattr(cursor, "__anext__") else [*islice(cursor, _PAGE_SIZE)]
+    """Return the cursor's next page, and whether the server lost the cursor in it, or an awaitable of both if the cursor is asynchronous.
 
-
-async def _read_page_async(cursor: Any) -> list[Any]:
-    """Return the next page of an asynchronous cursor."""
+    Raise `CursorNotFound` if the cursor was lost before the page.
+    """
+    if hasattr(cursor, "__anext__"):
+        return _read_page_async(cursor)
     page: list[Any] = []
-    with suppress(StopAsyncIteration):
+    try:
+        for document in islice(cursor, _PAGE_SIZE):
+            page.append(document)  # noqa: PERF402  # a lost cursor must not take the documents before it with it
+    except CursorNotFound:
+        if not page:
+            raise
+        return page, True
+    return page, False
+
+
+async def _read_page_async(cursor: Any) -> tuple[list[Any], bool]:
+    """Return the next page of an asynchronous cursor like `_read_page`."""
+    page: list[Any] = []
+    try:
         while len(page) < _PAGE_SIZE:
             page.append(await anext(cursor))
-    return page
+    except StopAsyncIteration:
+        pass
+    except CursorNotFound:
+        if not page:
+            raise
+        return page, True
+    return page, False
 
 
 def _read_id_and_due(document: Any) -> tuple[Any, object]:
