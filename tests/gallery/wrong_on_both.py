@@ -80,7 +80,7 @@ def high_water_mark_on_an_unordered_queue(customers: Any) -> Handler:
 
 def forgets_within_the_redelivery_window(customers: Any) -> Handler:
     """It keeps the ids of one hour, but the queue keeps a message for days and delivers it again after each failure."""
-    nights = itertools.count(NOW, 8 * 3600)
+    nights = itertools.count(NOW, 24 * 3600)
     return blocking(Bank(customers, ledger=SeenIds(retention=timedelta(hours=1)), clock=lambda: next(nights)).add)
 
 

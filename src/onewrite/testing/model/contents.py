@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import Any, TypeAlias, cast
 
 from onewrite.core.label import is_ours
+from onewrite.testing.model.tokens import Names, rename_item
 from onewrite.testing.taps.aws import find_key_value
 from onewrite.testing.taps.mongodb_methods import make_document_key
 from onewrite.testing.taps.tap import Store, find_kind, send
@@ -207,6 +208,12 @@ def _restore_documents(present: Contents, target: Contents) -> Iterator[_Change]
             yield "insert_one", {"document": document}
         elif present.forms[name] != target.forms[name]:
             yield "replace_one", {"filter": {"_id": document["_id"]}, "replacement": document}
+
+
+def rename(contents: Contents, name: Hashable, names: Names) -> Contents:
+    """Return contents of one item, with its token replaced."""
+    item = contents.entities.get(name)
+    return _make_contents(contents.key, {} if item is None else {name: rename_item(item, names)}, ordered=False)
 
 
 def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Contents:

@@ -20,8 +20,27 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.model.contents import Contents, Entity, Keys, Place, find_tables, merge, read, read_item, restore
+from onewrite.testing.model.contents import (
+    Contents,
+    Entity,
+    Keys,
+    Place,
+    find_tables,
+    merge,
+    read,
+    read_item,
+    rename,
+    restore,
+)
 from onewrite.testing.model.databases import Databases, World, are_async, check_same, name_stores
+from onewrite.testing.model.tokens import (
+    has_steps,
+    omit_token,
+    omit_token_of_form,
+    read_own_token,
+    read_token,
+    rename_answer,
+)
 from onewrite.testing.taps import aws
 from onewrite.testing.taps import mongodb_methods as mongodb
 from onewrite.testing.taps.failures import is_answer, make_client_error, make_server_error
@@ -76,6 +95,14 @@ class Item(NamedTuple):
 
     place: Place
     key: Hashable
+
+
+class _Likeness(NamedTuple):
+    """What the effect of a request depends on, apart from the tokens of guarded writes, and these tokens."""
+
+    form: Hashable
+    tokens: tuple[str | None, ...]
+    item: Item | None = None
 
 
 class _RealStores(NamedTuple):
@@ -354,8 +381,8 @@ class Machine:
         self.is_async = are_async(stores.values())
         self._initial: dict[Place, Contents] = {}  # the initial contents of every table that was ever touched
         self._states: dict[Hashable, WorldState] = {}
-        # The effect of a request on its item, by the request, the structure, and the item before. It's performed once for all other items.
-        self._item_transitions: dict[Hashable, Transition] = {}
+        # The effects of requests on items and tables, each with the tokens that these had. See `_Likeness`.
+        self._alike: dict[Hashable, tuple[Transition, tuple[str | None, ...]]] = {}
         self._races: dict[Hashable, Transition] = {}  # the effects of upserts that found nothing at an earlier state
         # The current state. It's empty until `begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())
@@ -514,8 +541,19 @@ class Machine:
     def _answer_plain(self, request: Request, key: int | None = None) -> StoreCalls[Any]:
         """Answer a request whose response depends only on the current state."""
         key = key or self.key(request)
-        known = None if key is None else self.present.transitions.get(key) or self._find_item_transition(request, key)
-        return (yield from self._perform(request, key)) if known is None else self._follow(request, known)
+        known = None if key is None else self.present.transitions.get(key)
+        if known is not None or key is None:
+            return (yield from self._perform(request, key)) if known is None else self._follow(request, known)
+        likeness, before = self._describe(request, key), self.present
+        alike = None if likeness is None else self._find_alike(likeness)
+        if alike is not None:
+            before.transitions[key] = alike
+            return self._follow(request, alike)
+        try:
+            return (yield from self._perform(request, key))
+        finally:
+            if likeness is not None and key in before.transitions:
+                self._alike[likeness.form] = before.transitions[key], likeness.tokens
 
     # ------------------------------------------------------------ what the transactions need
 
@@ -541,27 +579,51 @@ class Machine:
         """Whether the request reads only a structure that no request has changed, such as the indexes of a table."""
         return reads_structure(request) and not self._structure_changes
 
-    def _find_item_transition(self, request: Request, key: int) -> Transition | None:
-        """Return the effect of the request if it's known for this form of its item, and remember it for the present state.
+    def _describe(self, request: Request, key: int) -> _Likeness | None:
+        """Return what the effect of a DynamoDB request depends on: its item, if it has one, or the tables that it reads. Omit the tokens."""
+        item, structure = self._find_item(request), tuple(map(id, self.present.structure))
+        if item is not None:
+            contents = self.contents_at(self.present, item.place)
+            entity, form = contents.entities.get(item.key, {}), contents.forms.get(item.key)
+            if has_steps(request, entity):  # which are fenced by tokens
+                return _Likeness((key, structure, item, form), (), item)
+            tokens = read_own_token(request), read_token(entity)
+            shape = tokens[0] == tokens[1], tokens[1] is None
+            request_key = key if tokens[0] is None else self.key(omit_token(request))
+            return _Likeness((request_key, structure, item, omit_token_of_form(form), shape), tokens, item)
+        if request.writes or not is_dynamodb(request):
+            return None
+        places = [place for place in self.databases.list_places(request) if place in self._initial]
+        entities = [
+            (place, name, omit_token_of_form(contents.forms[name]), read_token(entity))
+            for place in places
+            for contents in [self.contents_at(self.present, place)]
+            for name, entity in contents.entities.items()
+        ]
+        return _Likeness(
+            (key, structure, tuple([entity[:-1] for entity in entities])), tuple([entity[-1] for entity in entities])
+        )
+
+    def _find_alike(self, likeness: _Likeness) -> Transition | None:
+        """Return the effect of the request if it's known for equal contents, which can have other tokens.
 
         Other items can have been different when it was performed.
         """
-        item = self._find_item(request)
-        if item is None:
+        if likeness.form not in self._alike:
             return None
-        state = before = self.present
-        known = self._item_transitions.get((key, *self._find_item_form(before, item)))
-        if known is None:
+        known, known_tokens = self._alike[likeness.form]
+        names = {
+            old: new for old, new in zip(known_tokens, likeness.tokens, strict=True) if old is not None and new is not None
+        }
+        if tuple([None if old is None else names.get(old) for old in known_tokens]) != likeness.tokens:
             return None
-        if self._find_item_form(before, item) != self._find_item_form(known.state, item):
-            contents = merge(self.contents_at(before, item.place), self.contents_at(known.state, item.place), [item.key])
-            state = self.make_state({**before.contents, item.place: contents}, before.structure, before.tokens)
-        transition = before.transitions[key] = replace(known, state=state)
-        return transition
-
-    def _find_item_form(self, state: WorldState, item: Item) -> tuple[Hashable, ...]:
-        """Return the structure of a state, and the item's form there."""
-        return (*map(id, state.structure), self.contents_at(state, item.place).forms.get(item.key))
+        state, before, item = self.present, self.present, likeness.item
+        if item is not None:
+            contents = rename(self.contents_at(known.state, item.place), item.key, names)
+            if contents.forms.get(item.key) != self.contents_at(before, item.place).forms.get(item.key):
+                merged = merge(self.contents_at(before, item.place), contents, [item.key])
+                state = self.make_state({**before.contents, item.place: merged}, before.structure, before.tokens)
+        return Transition(state, rename_answer(known.answer, names), known.ids)
 
     def _find_item(self, request: Request) -> Item | None:
         """Return the item of a single-item request if its table has been read, otherwise None."""
@@ -598,9 +660,7 @@ class Machine:
         self.go_on_to(after)
         repeater = make_repeater(answer)
         if key is not None and repeater is not None:
-            transition = before.transitions[key] = Transition(self.present, repeater, list_ids(request.arguments))
-            if (item := self._find_item(own_request)) is not None:
-                self._item_transitions[key, *self._find_item_form(before, item)] = transition
+            before.transitions[key] = Transition(self.present, repeater, list_ids(request.arguments))
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -1,0 +1,75 @@
+"""Requests and contents that differ only in the tokens of guarded writes.
+
+A guarded write stores a token that names its attempt, so that two deliveries which do the same leave different items. DynamoDB never
+compares tokens; only the store that reads one compares it with its own. The effect of a request is therefore known if it's known for other
+tokens: these are replaced in the state after it, and in the response.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+from onewrite.core.label import STEP, STEPS, TOKEN
+from onewrite.testing.taps.traffic import Request
+
+Names: TypeAlias = Mapping[str, str]  # the tokens to replace, and what replaces them
+
+_PLACEHOLDER = ":ow_token"
+_STEP_PLACEHOLDER = ":ow_step"
+_VALUES = "ExpressionAttributeValues"
+
+
+def read_token(values: Mapping[str, Any], name: str = TOKEN) -> str | None:
+    """Return the token under this name, as a plain or a typed value."""
+    value = values.get(name)
+    return cast("Mapping[str, str]", value).get("S") if isinstance(value, Mapping) else value
+
+
+def read_own_token(request: Request) -> str | None:
+    """Return the token that a request writes."""
+    return read_token(request.arguments.get(_VALUES) or {}, _PLACEHOLDER)
+
+
+def omit_token(request: Request) -> Request:
+    """Return the request without the token that it writes."""
+    values = request.arguments.get(_VALUES) or {}
+    rest = {name: value for name, value in values.items() if name != _PLACEHOLDER}
+    return replace(request, arguments={**request.arguments, _VALUES: rest})
+
+
+def omit_token_of_form(form: Hashable) -> Hashable:
+    """Return the canonical form of an item without its token. The form of a missing item is None."""
+    if form is None:
+        return None
+    kind, items = cast("tuple[str, tuple[tuple[str, Hashable], ...]]", form)
+    return kind, tuple([pair for pair in items if pair[0] != TOKEN])
+
+
+def has_steps(request: Request, item: Mapping[str, Any]) -> bool:
+    """Whether the request or the item has a step, which is fenced by a token too."""
+    return _STEP_PLACEHOLDER in (request.arguments.get(_VALUES) or {}) or any(
+        name.startswith((STEP, STEPS)) for name in item
+    )
+
+
+def rename_item(item: Mapping[str, Any], names: Names) -> dict[str, Any]:
+    """Return the item with its token replaced."""
+    token = read_token(item)
+    if token is None or token not in names:
+        return dict(item)
+    return {**item, TOKEN: {"S": names[token]} if isinstance(item[TOKEN], Mapping) else names[token]}
+
+
+def rename_answer(answer: Callable[[], Any], names: Names) -> Callable[[], Any]:
+    """Return a repeater of the same response with other tokens, which have the same length. `make_repeater` made the first one."""
+    repeater = cast("partial[Any]", answer)
+    table = {old.encode(): new.encode() for old, new in names.items()}
+    if not table:
+        return answer
+    *args, pickled = repeater.args
+    pattern = re.compile(b"|".join(map(re.escape, table)))
+    return partial(repeater.func, *args, pattern.sub(lambda match: table[match[0]], pickled))
