@@ -105,7 +105,7 @@ def find_other_names(image: EntityImage, inquiry: Inquiry) -> list[Message]:
             steps.append(read_step(value).message)
     pairs: list[tuple[str, tuple[str, ...]]] = []
     for ledger in ledgers:
-        named_ids = [read_id(text) for id_set in ledger.sets for text in id_set.ids if isinstance(text, str)]
+        named_ids = [read_id(text) for id_set in ledger.sets for text in id_set.ids]
         pairs += [(mark.source, mark.parts) for mark in ledger.marks]
         pairs += [(named_id.source, named_id.parts) for named_id in named_ids]
     pairs += [(step.source, step.parts) for step in steps if step.id in _list_ids(step.source, inquiry)]
