@@ -14,6 +14,7 @@ from logging import INFO, WARNING
 
 from onewrite.core.features.event import Outbox
 from onewrite.core.log import log
+from onewrite.core.values import seconds
 from onewrite.errors import ConfigurationError
 from onewrite.operate.exits import Exit, interrupt_process, make_deadline
 from onewrite.operate.modules import RELAY, find
@@ -173,16 +174,14 @@ def _publish(relay: Relay, options: Options) -> int:
     code: int = Exit.DONE
     stop = _make_stop(relay, options["drain_seconds"], owns_process=options["owns_process"])
     if options["once"]:
-        began = time.monotonic()
+        began = time.time()
         with on_signals(stop):
             sweep = relay.sweep(oldest)
             report_pass(sweep, progress.count)
             if sweep.error is None:
-                remaining = [
-                    waiting
-                    for waiting in relay.waiting(oldest, most=_MAX_LISTED)
-                    if not 0 <= waiting.age < time.monotonic() - began  # emitted during the pass
-                ]
+                pending = relay.waiting(oldest, most=_MAX_LISTED)
+                # Leave out events that were emitted during the pass.
+                remaining = [waiting for waiting in pending if not began <= seconds(waiting.event.time) <= time.time()]
                 _log_remaining(remaining)
                 code = Exit.FOUND if remaining or sweep.broken else Exit.DONE
         if sweep.error or sweep.failed:
