@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextvars import ContextVar, Token
 from operator import attrgetter
 from types import CodeType, TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, cast, get_args
+from typing import Any, NamedTuple, Self, cast, get_args
 from weakref import ref
 
 from onewrite.core.hook import hook
@@ -23,8 +23,6 @@ from onewrite.errors import OnewriteError
 from onewrite.message import Message
 from onewrite.outcome import Answer, Begun, Uncertain
 from onewrite.running.failures import find_caller_line
-
-T = TypeVar("T")
 
 
 class UnfinishedWrite(OnewriteError):
@@ -118,9 +116,9 @@ class GuardedCall:
         """Record the exception with which the call ended."""
         self.error, self._line = error, find_caller_line()
 
-    def end(self, result: T) -> T:
+    def end(self, result: Any) -> Any:
         """Record the call's result, and return it. A call that has settled its messages is no longer listed."""
-        answers = cast("list[object]", result if isinstance(result, list) else [result])
+        answers = cast("list[object]", result) if type(result) is list else [result]
         unsettled: list[Answer] = []
         for answer in answers:
             if isinstance(answer, _ANSWERS):

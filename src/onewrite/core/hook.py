@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar, cast
 from onewrite.core.forgotten import check_arguments
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 
 class FollowedCall(Protocol):
@@ -18,7 +17,7 @@ class FollowedCall(Protocol):
     def fail(self, error: BaseException, /) -> None:
         """The call raised this."""
 
-    def end(self, result: T, /) -> T:
+    def end(self, result: Any, /) -> Any:
         """Return the result of the call."""
         ...
 

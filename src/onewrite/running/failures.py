@@ -50,7 +50,7 @@ def find_reason(error: BaseException) -> str | None:
     if isinstance(error, OnewriteError):
         return printable(str(error), _MAX_REASON)
     if isinstance(error, BaseExceptionGroup):
-        first = cast("BaseException", error.exceptions[0])
+        first: BaseException = cast("Any", error).exceptions[0]
         reason = find_reason(first)
         return f"{type(first).__name__}{'' if reason is None else f': {reason}'}"
     code: object = None
