@@ -118,7 +118,7 @@ class GuardedCall:
 
     def end(self, result: Any) -> Any:
         """Record the call's result, and return it. A call that has settled its messages is no longer listed."""
-        answers = cast("list[object]", result) if type(result) is list else [result]
+        answers = cast("list[object]", result) if isinstance(cast("object", result), list) else [result]
         unsettled: list[Answer] = []
         for answer in answers:
             if isinstance(answer, _ANSWERS):
