@@ -345,7 +345,7 @@ def _shorten(value: Any) -> str:
         if name == "N":  # the typed form of a DynamoDB client
             return str(inner)
         value = inner if name == "S" else typed
-    return textwrap.shorten(show(value), _MAX_VALUE_LENGTH, placeholder="...")
+    return textwrap.shorten(show(cast("object", value)), _MAX_VALUE_LENGTH, placeholder="...")
 
 
 def _list_titles(part_titles: Sequence[str], parts: Sequence[int]) -> str:

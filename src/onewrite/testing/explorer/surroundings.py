@@ -18,12 +18,13 @@ from onewrite.testing.explorer.calls import is_own_code
 
 # --- a process in which no message was handled --------------------------------------------------------------------------
 
-_SECONDS_IN_CHILD = 20.0  # a forked child can hang if another thread held a lock
+_SECONDS_IN_CHILD = 10.0  # a forked child can hang if another thread held a lock: then this process forks no other
+_hung_children: list[int] = []
 
 
 def run_in_child(work: Callable[[], Any]) -> Any:
     """Return the result of `work` in a forked child, which leaves no trace in this process. Return None if that is impossible."""
-    if not hasattr(os, "fork"):
+    if not hasattr(os, "fork") or _hung_children:
         return None
     reader, writer = os.pipe()
     with warnings.catch_warnings():
@@ -37,25 +38,27 @@ def run_in_child(work: Callable[[], Any]) -> Any:
     os.close(writer)
     try:
         result = _read_all(reader)
+        if result is None:
+            _hung_children.append(child)
     finally:
         os.close(reader)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     try:
-        return pickle.loads(result)  # noqa: S301  # from the own child
+        return None if result is None else pickle.loads(result)  # noqa: S301  # from the own child
     except Exception:  # the child has failed, or its result can't be pickled
         return None
 
 
-def _read_all(reader: int) -> bytes:
-    """Read to the end of the pipe, or until the time is up."""
+def _read_all(reader: int) -> bytes | None:
+    """Read to the end of the pipe. Return None if the time is up before."""
     parts: list[bytes] = []
     end = time.monotonic() + _SECONDS_IN_CHILD
     while select.select([reader], [], [], max(end - time.monotonic(), 0))[0]:
         parts.append(os.read(reader, 65536))
         if not parts[-1]:
-            break
-    return b"".join(parts)
+            return b"".join(parts)
+    return None
 
 
 # --- a clock that is a day ahead ------------------------------------------------------------------------------------------
@@ -123,12 +126,21 @@ def _make_replacements(read: Callable[[], float]) -> dict[int, Any]:
         def today(cls) -> Any:
             return _Date.fromtimestamp(read())
 
+    def gmtime(seconds: float | None = None) -> time.struct_time:
+        return _gmtime(read() if seconds is None else seconds)
+
+    def localtime(seconds: float | None = None) -> time.struct_time:
+        return _localtime(read() if seconds is None else seconds)
+
+    def strftime(form: str, moment: Any = None) -> str:
+        return _strftime(form, localtime() if moment is None else moment)
+
     return {
         id(_time): read,
         id(time.time_ns): lambda: int(read() * 10**9),
-        id(_gmtime): lambda seconds=None: _gmtime(read() if seconds is None else seconds),
-        id(_localtime): lambda seconds=None: _localtime(read() if seconds is None else seconds),
-        id(_strftime): lambda form, moment=None: _strftime(form, moment or _localtime(read())),
+        id(_gmtime): gmtime,
+        id(_localtime): localtime,
+        id(_strftime): strftime,
         id(_Datetime): Datetime,
         id(_Date): Date,
     }

@@ -36,7 +36,7 @@ def read_own_token(request: Request) -> str | None:
 
 def omit_token(request: Request) -> Request:
     """Return the request without the token that it writes."""
-    values = request.arguments.get(_VALUES) or {}
+    values = cast("Mapping[str, Any]", request.arguments.get(_VALUES) or {})
     rest = {name: value for name, value in values.items() if name != _PLACEHOLDER}
     return replace(request, arguments={**request.arguments, _VALUES: rest})
 

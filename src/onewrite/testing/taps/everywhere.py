@@ -297,7 +297,12 @@ def _share_loaded(original: Function) -> Function:
 def _remember_by_function(original: Function) -> Function:
     """Inspect a function once, although each client registers it, as one of its own methods or not."""
     known = cache(original)
-    return wraps(original)(lambda function: known(getattr(function, "__func__", function)))
+
+    @wraps(original)
+    def accepts_kwargs(function: Any) -> Any:
+        return known(getattr(function, "__func__", function))
+
+    return accepts_kwargs
 
 
 def _remember_by_name(original: Function) -> Function:
