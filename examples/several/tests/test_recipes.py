@@ -25,6 +25,7 @@ from onewrite.identity import json_body
 from onewrite.testing import Faults, explore, moto_table, sqs_event
 from onewrite.testing.servers.engines import dynamo_resource
 from several import processed_dynamodb, processed_mongodb, transfer_dynamodb, transfer_mongodb
+from tests.engines.stores import billed
 from tests.support.engines import mongod_binary, require
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import Fault, FaultProxy
@@ -260,6 +261,15 @@ def test_throttled_message_is_delivered_again(recipe: Recipe, stores: Stores) ->
     assert recipe.sums(stores) == recipe.expect(0)
     assert handler(event, None) == {"batchItemFailures": []}
     assert recipe.sums(stores) == recipe.expect(100)
+
+
+@pytest.mark.parametrize("recipe", ["transfer-dynamodb", "processed-dynamodb"], indirect=True)
+def test_message_costs_four_units(recipe: Recipe, server: Any, stores: Stores) -> None:
+    """As docs/several.md says."""
+    client = stores[recipe.names[0]].meta.client
+    with billed(client, "TransactWriteItems") as units:
+        recipe.build(stores)(command("t-1", 100))
+    assert sum(units) == 4
 
 
 @pytest.mark.parametrize("recipe", TRANSFERS, indirect=True)

@@ -109,6 +109,10 @@ def _make_replacements(read: Callable[[], float]) -> dict[int, Any]:
     """Return what takes the place of each function and class that reads the clock, by its ID. `read` returns the time."""
 
     class Datetime(dt.datetime, metaclass=_SameInstances):
+        # Its other constructors call this too. An instance of another class would look like another value.
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            return _Datetime(*args, **kwargs)
+
         @classmethod
         def now(cls, tz: Any = None) -> Any:
             return _Datetime.fromtimestamp(read(), tz)
@@ -122,6 +126,9 @@ def _make_replacements(read: Callable[[], float]) -> dict[int, Any]:
             return cls.now()
 
     class Date(dt.date, metaclass=_SameInstances):
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            return _Date(*args, **kwargs)
+
         @classmethod
         def today(cls) -> Any:
             return _Date.fromtimestamp(read())
