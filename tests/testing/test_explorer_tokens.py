@@ -28,7 +28,8 @@ def make_world(moto_table: Any, *, typed: bool) -> Callable[[], Any]:
 
 def apply(store: Any, steps: list[Step], *, typed: bool) -> list[Any]:
     """Return the outcome of each guarded write, and the table after it."""
-    orders = GuardedTable(store, SeenIds(), clock=lambda: 1_800_000_000.0, **({"table_name": "orders"} if typed else {}))
+    options: dict[str, Any] = {"table_name": "orders"} if typed else {}
+    orders = GuardedTable(store, SeenIds(), clock=lambda: 1_800_000_000.0, **options)
     seen: list[Any] = []
     for entity, message, amount in steps:
         outcome = orders.update_item(
