@@ -51,7 +51,9 @@ class Endpoint:
                 bodies = self._responses.get(target[1].decode(), []) if target else []
                 if bodies:
                     body = json.dumps(bodies.pop(0)).encode()
-                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+                    connection.sendall(
+                        b"HTTP/1.1 200 OK\r\nx-amzn-RequestId: r\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+                    )
                     continue
                 self.is_asked.set()
                 if self._kind == "refusing":
