@@ -42,13 +42,13 @@ async def charge_card(ctx: RunContext[Desk], order: str, cents: int) -> str:
     """Charge the customer's card for an order, and return the charge."""
     desk, call = ctx.deps, ctx.deps.job.part(f"{ctx.tool_name} {ctx.tool_call_id}")
     field = call.child("charge")  # a tool_call_id can have characters that a field's name can't
-    outcome = await desk.orders.perform(
+    outcome = await desk.orders.perform_effect(
         call,
         "charge",
-        lambda step: desk.provider.charge(cents, key=step.key, seconds=step.left()),
+        lambda effect: desk.provider.charge(cents, key=effect.key, seconds=effect.time_left()),
         {"_id": order},
         lease=timedelta(minutes=1),
-        safe_for=timedelta(hours=23),
+        key_valid_for=timedelta(hours=23),
         then=lambda charge: {"update": {"$set": {f"charges.{field}": charge}}},
     )
     if not isinstance(outcome, Applied | Duplicate):

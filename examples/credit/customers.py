@@ -32,7 +32,7 @@ class Customers:
 
     def refuse(self, message: Message, customer_id: str) -> Outcome:
         """Remember the message and change nothing else. No upsert: a document without `available` would not be a customer."""
-        return self._guarded.record(message, {"_id": customer_id}, upsert=False)
+        return self._guarded.remember(message, {"_id": customer_id}, upsert=False)
 
     def release(self, message: Message, customer_id: str, order_id: str, cents: int) -> Outcome:
         """Release a reservation. `Rejected` or `Missing` means that there is none. A late copy of the reservation finds the decision in `released`."""

@@ -134,7 +134,7 @@ class Lane:
     def is_idle(self) -> bool:
         return not self._copies
 
-    def waiting(self, now: float) -> list[Copy]:
+    def pending(self, now: float) -> list[Copy]:
         """Return the copies that have arrived, without the one in the worker's hand."""
         copies = [copy for copy in self._copies if copy is not self._copy and (copy.receives or copy.due <= now)]
         return sorted(copies, key=_delivery_order)
@@ -206,7 +206,7 @@ class Lane:
         return {
             "name": self.name,
             "about": ABOUT[self.name],
-            "queue": [waiting.view(now) for waiting in self.waiting(now)],
+            "queue": [waiting.view(now) for waiting in self.pending(now)],
             "worker": {
                 "dead": self._away > 0,
                 "doomed": self._is_doomed,

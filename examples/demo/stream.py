@@ -45,7 +45,7 @@ class PaymentStream:
         """Go on by a second. So many percent of the payments are sent twice, and a worker dies at so many percent of its steps."""
         self._now += 1
         is_due = self._now >= self._next and self._sent != self._payments
-        self._waits = is_due and any(len(lane.waiting(self._now)) >= _FULL for lane in self.lanes.values())
+        self._waits = is_due and any(len(lane.pending(self._now)) >= _FULL for lane in self.lanes.values())
         if is_due and not self._waits:
             self._send(duplicates)
         for lane in self.lanes.values():

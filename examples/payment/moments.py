@@ -40,7 +40,7 @@ class Count:
     charges: int
     records: int
     events: int
-    steps: int  # that are open, and show that something is to be looked up
+    effects: int  # that are open, and show that something is to be looked up
 
     @property
     def verdict(self) -> Verdict:
@@ -48,7 +48,7 @@ class Count:
             return "TWICE"
         if (self.charges, self.records) == (1, 1):
             return "once"
-        if self.steps:
+        if self.effects:
             return "uncertain"
         return "LOST" if self.charges else "nothing"
 
@@ -129,8 +129,8 @@ class World:
             return []
 
         Relay(self.payments.guarded, publish, clock=self._clock).flush(Key=key)
-        steps = self.payments.guarded.open_steps(Key=key)
-        return Count(len(self.provider.charges), int("answer" in item), len(self._told), len(steps))
+        effects = self.payments.guarded.open_effects(Key=key)
+        return Count(len(self.provider.charges), int("answer" in item), len(self._told), len(effects))
 
     @contextmanager
     def watched(self) -> Iterator[World]:

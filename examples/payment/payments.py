@@ -28,7 +28,7 @@ from onewrite import (
     Outbox,
     Outcome,
     SeenIds,
-    Superseded,
+    TakenOver,
     Uncertain,
 )
 from onewrite.dynamodb import GuardedTable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # The charge and its write end within the lease. A client that repeats its request gets this as Retry-After.
 LEASE = timedelta(seconds=30)
-SAFE_FOR = timedelta(hours=23)  # The provider knows its keys for 24 hours. One hour is a margin for the request.
+KEY_VALID_FOR = timedelta(hours=23)  # The provider knows its keys for 24 hours. One hour is a margin for the request.
 _LATER = 300  # seconds until a client can ask again about a charge that must be looked up
 
 
@@ -91,17 +91,17 @@ class Payments:
         if known is not None:
             return known
         try:
-            outcome = self.guarded.perform(
+            outcome = self.guarded.perform_effect(
                 payment.message,
                 "charge",
-                lambda step: self._charge(payment, step),
+                lambda effect: self._charge(payment, effect),
                 Key={"paymentId": payment.id},
                 lease=LEASE,
-                safe_for=SAFE_FOR,
+                key_valid_for=KEY_VALID_FOR,
                 then=lambda charge: recording(payment.id, payment.merchant, charge),
             )
         except (ProviderDown, NoAnswer):
-            # The step stays. The next worker takes it over, and sends the same key.
+            # The effect stays. The next worker takes it over, and sends the same key.
             return problem(503, "The payment provider gives no answer. Send the same request again.", retry_after=1)
         return self._reply(outcome)
 
@@ -129,30 +129,34 @@ class Payments:
     def look_up(self, payment_id: str) -> None:
         """Ask the provider about the unknown charges of this payment, and record the results. Call it as an operator, or once an hour."""
         key = {"paymentId": payment_id}
-        for step in self.guarded.open_steps(Key=key):
-            if isinstance(step, Busy):
-                continue  # another worker performs this step
-            charge = self._provider.find(step.key)
+        for effect in self.guarded.open_effects(Key=key):
+            if isinstance(effect, Busy):
+                continue  # another worker performs this effect
+            charge = self._provider.find(effect.key)
             if charge is None:
-                self._charge_again(step, key)
+                self._charge_again(effect, key)
             else:
-                self._record(step.message, key, charge, finishes=step)
+                self._record(effect.message, key, charge, finishes=effect)
 
-    def _charge_again(self, step: Uncertain, key: Mapping[str, str]) -> None:
-        """Charge a card that the provider has no charge for. The step begins again, because the provider might have forgotten its key."""
-        begun = self.guarded.begin(step.message, "charge", Key=key, lease=LEASE, safe_for=SAFE_FOR, after=step)
+    def _charge_again(self, effect: Uncertain, key: Mapping[str, str]) -> None:
+        """Charge a card that the provider has no charge for. The effect begins again, because the provider might have forgotten its key."""
+        begun = self.guarded.begin_effect(
+            effect.message, "charge", Key=key, lease=LEASE, key_valid_for=KEY_VALID_FOR, after=effect
+        )
         item = self.guarded.get_item(Key=key, ConsistentRead=True)
         if isinstance(begun, Begun) and item is not None:
             charge = self._provider.charge(
-                cents=int(item["cents"]), card=item["card"], idempotency_key=begun.key, timeout=begun.left()
+                cents=int(item["cents"]), card=item["card"], idempotency_key=begun.key, timeout=begun.time_left()
             )
-            self._record(step.message, key, charge, finishes=begun)
+            self._record(effect.message, key, charge, finishes=begun)
 
     def _record(self, message: Message, key: Mapping[str, str], charge: Charge, *, finishes: Begun | Uncertain) -> None:
         self.guarded.update_item(message, Key=key, finishes=finishes, **recording(key["paymentId"], message.source, charge))
 
-    def _charge(self, payment: Payment, step: Begun) -> Charge:
-        return self._provider.charge(cents=payment.cents, card=payment.card, idempotency_key=step.key, timeout=step.left())
+    def _charge(self, payment: Payment, effect: Begun) -> Charge:
+        return self._provider.charge(
+            cents=payment.cents, card=payment.card, idempotency_key=effect.key, timeout=effect.time_left()
+        )
 
     def _reply(self, outcome: Outcome) -> Reply:
         match outcome:
@@ -160,7 +164,7 @@ class Payments:
                 return answered(item)
             case Busy(until=until):
                 return under_way(ceil(until - self._clock()))
-            case Superseded():
+            case TakenOver():
                 return under_way(1)
             case Uncertain():
                 text = "Nobody knows whether the card was charged, and it is being looked up. Send the same request later."

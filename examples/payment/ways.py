@@ -2,7 +2,7 @@
 
 - naive: check whether it was done; if not, charge and record it. Most services begin like this.
 - lazy: the same with a key that the provider recognizes, and with a guarded write.
-- eager: begin a step, charge with its key, and finish the step with the write. This is `Payments.take`.
+- eager: begin an effect, charge with its key, and finish the effect with the write. This is `Payments.take`.
 """
 
 from __future__ import annotations

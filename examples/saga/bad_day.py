@@ -125,7 +125,7 @@ class BadDay:
         return any(worked)
 
     def _has_pending(self) -> bool:
-        return any(relay.waiting() for relay, _ in self._relays.values())
+        return any(relay.pending() for relay, _ in self._relays.values())
 
     def _made_acts(self) -> list[Callable[[], bool]]:
         acts: list[Callable[[], bool]] = [self._order]
@@ -192,9 +192,9 @@ class BadDay:
         """The next write meets it, of whomever."""
         what, plan = self._random.choice(
             (
-                ("crashes", self._faults.before),
-                ("crashes", self._faults.after),
-                ("lost answers", partial(self._faults.lose_answer, retried=False)),
+                ("crashes", self._faults.crash_before),
+                ("crashes", self._faults.crash_after),
+                ("lost answers", partial(self._faults.lose_response, retried=False)),
                 ("lost answers", self._faults.time_out),
             )
         )

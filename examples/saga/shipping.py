@@ -37,7 +37,7 @@ class Shipping:
             case OrderConfirmed(order):
                 return self._decide(message, order, "REFUSED", ShippingRefused(order))
             case _:
-                return self.guarded.record(message, Key={"orderId": order_id_of(message)})
+                return self.guarded.remember(message, Key={"orderId": order_id_of(message)})
 
     def _decide(self, message: Message, order: Order, status: Status, event: ShopEvent) -> Outcome:
         return self.guarded.update_item(

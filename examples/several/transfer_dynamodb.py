@@ -49,7 +49,7 @@ def update_all(client: Any, message: Message, *updates: tuple[GuardedTable, Mapp
             client.transact_write_items(TransactItems=items)
         except client.exceptions.TransactionCanceledException as error:
             for table, native in updates:
-                outcome = table.seen(message, Key=native["Key"])
+                outcome = table.preview(message, Key=native["Key"])
                 if not isinstance(outcome, Applied):  # a ledger refused the message, for example as a Duplicate
                     return outcome
             codes = {reason["Code"] for reason in error.response["CancellationReasons"]}

@@ -1,10 +1,10 @@
-"""A message delivered twice takes effect once: the duplicate check is folded into the business write itself."""
+"""A message delivered twice takes effect once: the duplicate check is in the business write itself."""
 
 from typing import TYPE_CHECKING
 
 from onewrite.core.features.event import Event, Outbox
 from onewrite.core.features.tombstone import Tombstones
-from onewrite.core.ledgers import HighWaterMark, InSequence, MessageIds, SeenIds
+from onewrite.core.ledgers import HighWaterMark, IdSet, InSequence, SeenIds
 from onewrite.errors import (
     ConfigurationError,
     EntityTooLarge,
@@ -16,8 +16,8 @@ from onewrite.errors import (
 )
 from onewrite.message import Message, sortable
 from onewrite.outcome import (
-    Answer,
     Applied,
+    BeginOutcome,
     Begun,
     Busy,
     Deferred,
@@ -27,13 +27,13 @@ from onewrite.outcome import (
     Outcome,
     Rejected,
     Stale,
-    Superseded,
+    TakenOver,
     Uncertain,
 )
 
 __all__ = [
-    "Answer",
     "Applied",
+    "BeginOutcome",
     "Begun",
     "Busy",
     "ConfigurationError",
@@ -43,13 +43,13 @@ __all__ = [
     "Event",
     "Gone",
     "HighWaterMark",
+    "IdSet",
     "InSequence",
     "InvalidMessage",
     "InvalidResponse",
     "InvalidUpdate",
     "LedgerMismatch",
     "Message",
-    "MessageIds",
     "Missing",
     "OnewriteError",
     "Outbox",
@@ -57,7 +57,7 @@ __all__ = [
     "Rejected",
     "SeenIds",
     "Stale",
-    "Superseded",
+    "TakenOver",
     "Tombstones",
     "Uncertain",
     "sortable",

@@ -33,27 +33,31 @@ _ANY_BROKER = Source(
 class MessageHandler(Generic[M_contra, R_co]):
     """A handler of any broker's records. It calls a function with a message, or with `group_by` with a list of messages.
 
-    `each` is the function. A failed record raises nothing: its error or outcome is in the `Result`. The logger `onewrite`
+    `function` is the function. A failed record raises nothing: its error or outcome is in the `Result`. The logger `onewrite`
     gets one line for each call.
     """
 
-    each: Callable[[M_contra], R_co]
+    function: Callable[[M_contra], R_co]
 
     @show_options(HandlerOptions)
     def __init__(
         self,
-        each: Callable[[M_contra], R_co],
+        function: Callable[[M_contra], R_co],
         identity: Identity,
         group_by: GroupBy | None = None,
         **options: Unpack[HandlerOptions],
     ) -> None:
-        if isinstance(each, type) or find_handler(each) is not None or isinstance(cast("object", each), MessageHandler):
+        if (
+            isinstance(function, type)
+            or find_handler(function) is not None
+            or isinstance(cast("object", function), MessageHandler)
+        ):
             raise ConfigurationError(
-                f"{each!r}: expected a function of a message, got a {type(cast('object', each)).__name__}. Decorate the "
+                f"{function!r}: expected a function of a message, got a {type(cast('object', function)).__name__}. Decorate the "
                 "function itself."
             )
-        self.each = each
-        self._handler: Handler[Any] = Handler(cast("Any", each), _ANY_BROKER, identity, group_by=group_by, **options)
+        self.function = function
+        self._handler: Handler[Any] = Handler(cast("Any", function), _ANY_BROKER, identity, group_by=group_by, **options)
 
     def process(self, record: Any) -> Result:
         """Process one record and return the result. Only an exit, such as KeyboardInterrupt, is raised.

@@ -5,7 +5,7 @@ An outcome counts under its name, such as Applied or Duplicate, and each outcome
 - Failed: the function or the identity raised
 - NoOutcome: the function returned no outcome, and its guarded writes were settled
 - Skipped: the identity returned `Skip`
-- Begun: the function returned it, so it did not finish its step
+- Begun: the function returned it, so it did not finish its effect
 
 Set an alarm on Uncertain, which waits for an operator, and on Begun. No metric contains content of a record. Both hooks can be
 called from several threads at once.
@@ -27,18 +27,19 @@ from onewrite.core.clock import checked_clock
 from onewrite.errors import ConfigurationError
 from onewrite.identity import Skip
 from onewrite.message import Message
-from onewrite.outcome import Answer, Applied
+from onewrite.outcome import Applied, BeginOutcome
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
 __all__ = ["Hook", "emf", "opentelemetry"]
 
-Reported: TypeAlias = Answer | Sequence[Answer] | BaseException | Skip | None
+Reported: TypeAlias = BeginOutcome | Sequence[BeginOutcome] | BaseException | Skip | None
 Hook: TypeAlias = Callable[[Message | None, Reported, float], object]
 
 FAILED = "Failed"
 NO_OUTCOME = "NoOutcome"
+_WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 SKIPPED = "Skipped"
 # The names that CloudWatch accepts. Namespaces that begin with "AWS/" belong to AWS.
 _NAMESPACE = re.compile("(?!AWS/|:)[A-Za-z0-9._#:/-]{1,255}")
@@ -110,8 +111,8 @@ def make_emf_writer(
 def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
     """Return a hook that counts on OpenTelemetry's `meter`.
 
-    It counts `onewrite.messages` by the attribute `outcome`, which is an outcome's name in lower case, or skipped, failed, or
-    nooutcome; and it records `onewrite.message.duration` in seconds. An Applied whose first response was lost also has the attribute `retried`,
+    It counts `onewrite.messages` by the attribute `outcome`, which is an outcome's name in snake case, such as taken_over, or skipped, failed, or
+    no_outcome; and it records `onewrite.message.duration` in seconds. An Applied whose first response was lost also has the attribute `retried`,
     and a failure has `error.type`. `faas.name` is the function's name, as the dimension of `emf`.
     """
     messages = meter.create_counter("onewrite.messages", unit="{message}", description="Messages by outcome.")
@@ -129,9 +130,14 @@ def opentelemetry(meter: Meter, *, function: str | None = None) -> Hook:
         duration.record(seconds, {**common, **failure})
         for kind, is_retry in list_kinds(outcome):
             retry = {"retried": True} if is_retry else {}
-            messages.add(1, {**common, **failure, **retry, "outcome": kind.lower()})
+            messages.add(1, {**common, **failure, **retry, "outcome": snake_case(kind)})
 
     return hook
+
+
+def snake_case(kind: str) -> str:
+    """Return the name of an outcome in snake case."""
+    return _WORD_START.sub("_", kind).lower()
 
 
 def list_kinds(outcome: Reported) -> list[tuple[str, bool]]:
@@ -142,7 +148,7 @@ def list_kinds(outcome: Reported) -> list[tuple[str, bool]]:
         return [(SKIPPED, False)]
     if outcome is None:
         return [(NO_OUTCOME, False)]
-    outcomes: Sequence[Answer] = outcome if isinstance(outcome, Sequence) else (outcome,)
+    outcomes: Sequence[BeginOutcome] = outcome if isinstance(outcome, Sequence) else (outcome,)
     kinds = [(type(answer).__name__, isinstance(answer, Applied) and answer.retried) for answer in outcomes]
     return kinds or [(NO_OUTCOME, False)]
 

@@ -1,4 +1,4 @@
-"""Outcomes of guarded writes and of `begin`, as closed unions for `match`.
+"""Outcomes of guarded writes and of `begin_effect`, as closed unions for `match`.
 
 The text of an outcome or a message can end up in a log, so it doesn't show the entity or the body.
 """
@@ -14,7 +14,7 @@ from onewrite.message import Message
 Entity: TypeAlias = dict[str, Any]
 
 
-class _Answer:
+class _Outcome:
     """The common base: no truth value, so that `if outcome:` raises."""
 
     __slots__ = ("__weakref__",)  # a handler distinguishes the outcomes of its stores from those that its function made
@@ -27,7 +27,7 @@ class _Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied(_Answer):
+class Applied(_Outcome):
     """This call made the change.
 
     - `entity`: the entity, if the call asked for it
@@ -44,8 +44,8 @@ class Applied(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Duplicate(_Answer):
-    """The message was decided before: applied, or refused and recorded. Nothing was written.
+class Duplicate(_Outcome):
+    """The message was decided before: applied, or refused and remembered. Nothing was written.
 
     Read from the entity which of the two happened.
     """
@@ -57,7 +57,7 @@ class Duplicate(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Stale(_Answer):
+class Stale(_Outcome):
     """The source has already moved past this message: it is an old copy, or it arrived too late."""
 
     settled: ClassVar[bool] = True
@@ -68,36 +68,36 @@ class Stale(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Deferred(_Answer):
+class Deferred(_Outcome):
     """The message `expected`, an earlier one of this source, is missing or unsettled. Nothing was written. Have the message redelivered."""
 
     settled: ClassVar[bool] = False
 
     message: Message
-    expected: int | str  # a text only in a fold, whose ledger can be `HighWaterMark`
+    expected: int | str  # a text only in a batch, whose ledger can be `HighWaterMark`
     entity: Entity | None = field(default=None, repr=False)
 
 
-_WAYS_OUT = "If that is final, pass rejected_ok=True, or remember the refusal with record(message, ...)"
+_WAYS_OUT = "If that is final, pass rejected_ok=True, or remember the refusal with remember(message, ...)"
 CONDITION_IS_FALSE = f"The write's own condition was false. {_WAYS_OUT}"
 ENTITY_EXISTS = f"The entity exists, and put_item and insert_one never replace one. {_WAYS_OUT}"
 ENTITY_IS_BARE = (
-    "The entity has nothing but its key, because `record` created it, and put_item and insert_one never replace one. Write the entity with "
+    "The entity has nothing but its key, because `remember` created it, and put_item and insert_one never replace one. Write the entity with "
     "an update"
 )
 OTHERS_INTERFERED = "Other writers changed the entity during every attempt. No action is needed unless this repeats"
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected(_Answer):
+class Rejected(_Outcome):
     """The ledger would have accepted the message, but the caller's own condition was false. Nothing was written.
 
     The condition can become true, so the message must be redelivered. There are two ways to settle it: pass `rejected_ok=True` if a
-    refusal is final, or remember the refusal with `record(message, ...)`, after which each copy is a `Duplicate`. A `put_item` or
+    refusal is final, or remember the refusal with `remember(message, ...)`, after which each copy is a `Duplicate`. A `put_item` or
     `insert_one` of an entity that exists is `Rejected` too, because neither ever replaces an entity.
 
     `reason` says why, for logs. Even with `rejected_ok=True`, a refusal is unsettled if it might not be the condition's: other writers
-    changed the entity during every attempt, or a creation found an entity that `record` had made.
+    changed the entity during every attempt, or a creation found an entity that `remember` had made.
     """
 
     message: Message
@@ -107,7 +107,7 @@ class Rejected(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Missing(_Answer):
+class Missing(_Outcome):
     """The entity does not exist, and the write does not create it. Nothing was written.
 
     The message that creates the entity might still arrive, so this one must be redelivered. With `missing_ok=True` it is settled,
@@ -120,7 +120,7 @@ class Missing(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Gone(_Answer):
+class Gone(_Outcome):
     """A guarded delete removed the entity. Its tombstone refuses every message."""
 
     settled: ClassVar[bool] = True
@@ -130,8 +130,8 @@ class Gone(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Busy(_Answer):
-    """Another worker holds a step of this message (for a delete: of any message) until `until`, in epoch seconds."""
+class Busy(_Outcome):
+    """Another worker holds an effect of this message (for a delete: of any message) until `until`, in epoch seconds."""
 
     settled: ClassVar[bool] = False
 
@@ -141,11 +141,11 @@ class Busy(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Uncertain(_Answer):
-    """A step was begun at `since` and never finished, so it is unknown whether its effect happened.
+class Uncertain(_Outcome):
+    """An effect was begun at `since` and never finished, so it is unknown whether it happened.
 
     Look up `key` at the provider. Then record the result with `finishes=` of a write, or allow the effect again with `after=`
-    of `begin`.
+    of `begin_effect`.
     """
 
     settled: ClassVar[bool] = False
@@ -159,8 +159,8 @@ class Uncertain(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Superseded(_Answer):
-    """The step that this write should finish belongs to another worker now, or was released."""
+class TakenOver(_Outcome):
+    """The effect that this write should finish belongs to another worker now, or was released."""
 
     settled: ClassVar[bool] = False
 
@@ -169,10 +169,10 @@ class Superseded(_Answer):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun(_Answer):
-    """The step is this worker's alone until its lease ends at `until`, in epoch seconds.
+class Begun(_Outcome):
+    """The effect is this worker's alone until its lease ends at `until`, in epoch seconds.
 
-    Pass `key` to the provider as the idempotency key. It is the same for every worker that takes the step over.
+    Pass `key` to the provider as the idempotency key. It is the same for every worker that takes the effect over.
     """
 
     settled: ClassVar[bool] = False
@@ -186,13 +186,13 @@ class Begun(_Answer):
     entity_key: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False, repr=False)
     clock: Callable[[], float] = field(default=float, hash=False, compare=False, repr=False)
 
-    def left(self) -> float:
+    def time_left(self) -> float:
         """Return the seconds left of the lease, to use as a timeout. At 0.0, do not send the effect."""
         return max(0.0, self.until - self.clock())
 
 
 Unmet: TypeAlias = Rejected | Missing  # refused by the caller's condition, not by the ledger
-Outcome: TypeAlias = Applied | Duplicate | Stale | Deferred | Rejected | Missing | Gone | Busy | Uncertain | Superseded
+Outcome: TypeAlias = Applied | Duplicate | Stale | Deferred | Rejected | Missing | Gone | Busy | Uncertain | TakenOver
 """The result of a guarded write. Acknowledge the message if `outcome.settled` is true."""
-Answer: TypeAlias = Outcome | Begun
-"""The result of `begin`. A function that returns `Begun` has not finished its step."""
+BeginOutcome: TypeAlias = Outcome | Begun
+"""The result of `begin_effect`. A function that returns `Begun` has not finished its effect."""

@@ -86,7 +86,7 @@ def test_handler_works_below_each_powertools_decorator(name: str) -> None:
     assert identifiers(decorated(event, CONTEXT)) == [event["Records"][1]["messageId"]]
     assert [message.body for message in seen] == [ORDER, {"no": "bad"}]
     assert find_handler(decorated) is handler.handler
-    assert (decorated.__name__, decorated.each) == ("each", each)
+    assert (decorated.__name__, decorated.function) == ("each", each)
 
 
 DATA_CLASSES: dict[str, tuple[Any, Any, Any, Any]] = {

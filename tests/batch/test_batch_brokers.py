@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from onewrite import (
-    Answer,
     Applied,
+    BeginOutcome,
     Begun,
     Busy,
     ConfigurationError,
@@ -25,7 +25,7 @@ from onewrite import (
     Missing,
     Rejected,
     Stale,
-    Superseded,
+    TakenOver,
     Uncertain,
 )
 from onewrite.brokers import MessageHandler, message_handler
@@ -81,7 +81,7 @@ def make_handler(request: pytest.FixtureRequest) -> Callable[..., MessageHandler
             )
         ],
         (Uncertain(A, NOW, "f"), 3, 4),
-        (Superseded(A), 1, 1),
+        (TakenOver(A), 1, 1),
         (Busy(A, NOW + 40), 41, 41),
         (Busy(A, NOW - 40), 1, 1),
         (Busy(A, math.nan), 1, 1),
@@ -93,7 +93,7 @@ def make_handler(request: pytest.FixtureRequest) -> Callable[..., MessageHandler
 def test_retry_wait_matches_the_attempt(
     make_handler: Callable[..., MessageHandler[Any, Any]], outcome: Any, least: float | None, most: float | None
 ) -> None:
-    def each(_: Message) -> Answer | list[Answer] | None:
+    def each(_: Message) -> BeginOutcome | list[BeginOutcome] | None:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -151,7 +151,7 @@ def test_body_can_be_any_buffer(
 
 
 def test_asynchronous_handler_works_inside_a_running_event_loop() -> None:
-    async def each(message: Message) -> Answer:
+    async def each(message: Message) -> BeginOutcome:
         await asyncio.sleep(0)
         return Applied(message)
 
@@ -171,7 +171,7 @@ def test_records_after_the_first_unsettled_one_are_not_processed(
 ) -> None:
     calls: list[str] = []
 
-    def outcome_of(message: Message) -> Answer:
+    def outcome_of(message: Message) -> BeginOutcome:
         calls.append(message.id)
         return Missing(message) if message.id == "b1" else Applied(message)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Busy, ConfigurationError, Deferred, InSequence, Message, Outcome
+from onewrite import Applied, BeginOutcome, Busy, ConfigurationError, Deferred, InSequence, Message, Outcome
 from onewrite.aws_lambda import (
     documentdb_handler,
     dynamodb_stream_handler,
@@ -45,7 +45,7 @@ from tests.support.seams import measure_by
 class Shop(GroupShop):
     """Raises an error if one of the messages ends in `!`, and defers those that end in `?`."""
 
-    def apply(self, message: Message) -> Answer:
+    def apply(self, message: Message) -> BeginOutcome:
         if message.id.endswith("!"):
             raise ValueError(message.id)
         return Deferred(message, 1) if message.id.endswith("?") else super().apply(message)
@@ -162,7 +162,7 @@ def test_outcome_of_a_derived_message_is_accepted(each: Any) -> None:
     assert identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2"]))) == []
 
 
-def test_fold_writes_once_per_group() -> None:
+def test_batch_writes_once_per_group() -> None:
     """A batch of three sources that was shuffled, of which one has a gap; and then another one with copies that fills it."""
 
     def by_place(record: Any) -> Message:
@@ -174,7 +174,7 @@ def test_fold_writes_once_per_group() -> None:
         def settle(messages: list[Message]) -> list[Outcome]:
             asked.extend([message.sequence for message in messages])
             entity = {"_id": messages[0].source}
-            return orders.fold(
+            return orders.update_batch(
                 messages, lambda fresh: {"filter": entity, "update": {"$inc": {"n": len(fresh)}}, "upsert": True}
             )
 
@@ -332,19 +332,19 @@ def test_asynchronous_function_receives_groups() -> None:
     handler = sqs_handler(by_name, group_by=letter, max_workers=2)(each)
     assert identifiers(handler(sqs(["a1", "b1", "a2", "b2"]))) == ["id-a2"]
     assert sorted(calls) == ["a1", "a1 a2", "a2", "b1 b2"]
-    assert asyncio.run(handler.each([Message("b")])) == [Applied(Message("b"))]
+    assert asyncio.run(handler.function([Message("b")])) == [Applied(Message("b"))]
 
 
 def test_deferred_message_is_retried_alone_after_its_predecessor() -> None:
     applied: list[int] = []
 
-    def one(message: Message) -> Answer:
+    def one(message: Message) -> BeginOutcome:
         if message.sequence != len(applied) + 1:
             return Deferred(message, len(applied) + 1)
         applied.append(message.sequence)
         return Applied(message)
 
-    def each(messages: list[Message]) -> list[Answer]:
+    def each(messages: list[Message]) -> list[BeginOutcome]:
         return [one(Message(message.id, "s", int(message.id[1:]))) for message in messages]
 
     handler = sqs_handler(by_name, group_by=lambda message: int(message.id[1:]) % 2)(each)
@@ -354,10 +354,10 @@ def test_deferred_message_is_retried_alone_after_its_predecessor() -> None:
     assert [result.settled for result in report.results] == [True, True, True, True, False]
 
 
-def test_message_waiting_for_a_step_is_not_retried() -> None:
+def test_message_waiting_for_an_effect_is_not_retried() -> None:
     calls: list[int] = []
 
-    def each(messages: list[Message]) -> list[Answer]:
+    def each(messages: list[Message]) -> list[BeginOutcome]:
         calls.append(len(messages))
         return [Busy(message, 9e9) for message in messages]
 
@@ -373,7 +373,7 @@ def test_hook_receives_each_message_with_its_share_of_seconds() -> None:
 
     shop = Shop()
 
-    def each(messages: list[Message]) -> list[Answer]:
+    def each(messages: list[Message]) -> list[BeginOutcome]:
         clock.now += 6.0
         return shop(messages)
 

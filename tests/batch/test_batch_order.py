@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from onewrite import (
-    Answer,
     Applied,
+    BeginOutcome,
     Busy,
     Deferred,
     Duplicate,
@@ -21,7 +21,7 @@ from onewrite import (
     Message,
     Missing,
     Outcome,
-    Superseded,
+    TakenOver,
     Uncertain,
 )
 from onewrite.aws_lambda import sqs_handler
@@ -239,15 +239,19 @@ def test_messages_that_wait_for_each_other_are_not_retried_forever() -> None:
     assert len(calls) <= 6
 
 
-OF_STEPS: list[Callable[[Message], Answer]] = [lambda _: Busy(_, 9e9), lambda _: Uncertain(_, 0.0, "fence"), Superseded]
+OF_EFFECTS: list[Callable[[Message], BeginOutcome]] = [
+    lambda _: Busy(_, 9e9),
+    lambda _: Uncertain(_, 0.0, "fence"),
+    TakenOver,
+]
 
 
-@pytest.mark.parametrize("waits", OF_STEPS, ids=["busy", "uncertain", "superseded"])
-def test_batch_does_not_wait_for_a_step(waits: Callable[[Message], Answer]) -> None:
+@pytest.mark.parametrize("waits", OF_EFFECTS, ids=["busy", "uncertain", "taken over"])
+def test_batch_does_not_wait_for_an_effect(waits: Callable[[Message], BeginOutcome]) -> None:
     """Whatever else the record waits for: its predecessor is in, and it is not tried again all the same."""
     calls: list[str] = []
 
-    def each(message: Message) -> Answer | list[Answer]:
+    def each(message: Message) -> BeginOutcome | list[BeginOutcome]:
         calls.append(message.id)
         return Applied(message) if message.id == "a1" else [Deferred(message, 1), waits(message)]
 

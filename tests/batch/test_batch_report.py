@@ -15,8 +15,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from onewrite import (
-    Answer,
     Applied,
+    BeginOutcome,
     Begun,
     Busy,
     Deferred,
@@ -28,7 +28,7 @@ from onewrite import (
     Outcome,
     Rejected,
     Stale,
-    Superseded,
+    TakenOver,
     Uncertain,
 )
 from onewrite.aws_lambda import dynamodb_stream_handler, kafka_handler, kinesis_handler, sqs_handler
@@ -97,8 +97,8 @@ def test_batch_logs_one_line_with_its_counts(lines: list[logging.LogRecord]) -> 
     found = details(line)
     assert (found["handler"], found["source"], found["records"]) == ("outcomes", "SQS", 5)
     settled = {"applied": 2, "duplicate": 1, "stale": 1, "deferred": 0, "rejected": 1, "missing": 0}
-    steps = {"gone": 0, "busy": 0, "uncertain": 0, "superseded": 0, "begun": 0}
-    assert found["outcomes"] == settled | steps | {"skipped": 0, "nooutcome": 1}
+    effects = {"gone": 0, "busy": 0, "uncertain": 0, "taken_over": 0, "begun": 0}
+    assert found["outcomes"] == settled | effects | {"skipped": 0, "no_outcome": 1}
     assert (found["failed"], found["returned"], found["failures"], found["oldest_seconds"]) == (0, 0, [], 90.5)
 
 
@@ -123,30 +123,30 @@ def test_incomplete_batch_is_a_warning_that_names_failures(lines: list[logging.L
 
 
 KEY = "charge-7f3a"
-STEPS: list[tuple[Answer, str]] = [
+EFFECTS: list[tuple[BeginOutcome, str]] = [
     (
         Busy(Message("m"), SENT_AT),
-        "Busy (another worker holds the step until 2023-11-14T22:13:20.000Z; redelivered after that)",
+        "Busy (another worker holds the effect until 2023-11-14T22:13:20.000Z; redelivered after that)",
     ),
     (
         Busy(Message("m"), math.inf),
-        "Busy (another worker holds the step until 9999-12-31T23:59:59.000Z; redelivered after that)",
+        "Busy (another worker holds the effect until 9999-12-31T23:59:59.000Z; redelivered after that)",
     ),
     (
         Uncertain(Message("m"), SENT_AT, "fence", f"{KEY}\n"),
         f"Uncertain (the effect was begun at 2023-11-14T22:13:20.000Z and its result is unknown; look up the key {KEY}\\n at the provider)",
     ),
-    (Superseded(Message("m")), "Superseded (another worker took over the step before this one finished it)"),
-    (Begun(Message("m"), KEY, "fence", SENT_AT, SENT_AT + 60), "Begun (the function began a step and didn't finish it)"),
+    (TakenOver(Message("m")), "TakenOver (another worker took over the effect before this one finished it)"),
+    (Begun(Message("m"), KEY, "fence", SENT_AT, SENT_AT + 60), "Begun (the function began an effect and didn't finish it)"),
 ]
 
 
-@pytest.mark.parametrize(("answer", "said"), STEPS, ids=lambda each: type(each).__name__)
-def test_step_failure_names_the_remedy(answer: Answer, said: str, lines: list[logging.LogRecord]) -> None:
+@pytest.mark.parametrize(("answer", "said"), EFFECTS, ids=lambda each: type(each).__name__)
+def test_effect_failure_names_the_remedy(answer: BeginOutcome, said: str, lines: list[logging.LogRecord]) -> None:
     sqs_handler(by_name)(lambda message: answer)(sqs(["m"]))
     name = type(answer).__name__
     assert lines[0].getMessage().endswith(f": 1 record, 1 failed; record id-m, message m, attempt 1: {said}")
-    assert details(lines[0])["outcomes"][name.lower()] == 1
+    assert details(lines[0])["outcomes"][re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()] == 1
 
 
 def test_log_line_counts_each_record_once_for_any_return_value(lines: list[logging.LogRecord]) -> None:
@@ -307,16 +307,16 @@ def test_tracebacks_are_logged_only_if_requested(lines: list[logging.LogRecord])
     assert "traceback" not in details(lines[1])["failures"][0]
 
 
-@pytest.mark.parametrize("step", ["identity", "function", "hook"])
-def test_body_is_never_logged(step: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("effect", ["identity", "function", "hook"])
+def test_body_is_never_logged(effect: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
     caplog.set_level(logging.DEBUG)
 
     def fail(*_: Any) -> Any:
         raise KeyError(SECRET) from ValueError(SECRET)
 
-    identity = fail if step == "identity" else lambda _: Message("m", body=SECRET)
-    each = fail if step == "function" else lambda _: None
-    hook = fail if step == "hook" else None
+    identity = fail if effect == "identity" else lambda _: Message("m", body=SECRET)
+    each = fail if effect == "function" else lambda _: None
+    hook = fail if effect == "hook" else None
     handler = sqs_handler(identity, on_outcome=hook)(each)
     handler({"Records": [sqs_record("x", body=SECRET)]})
     assert caplog.records

@@ -18,7 +18,7 @@ from onewrite.metrics import list_kinds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
-from tests.support.batches import STEP, by_name, fifo, identifiers, sqs
+from tests.support.batches import EFFECT, by_name, fifo, identifiers, sqs
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
 
@@ -76,11 +76,11 @@ def part(orders: Orders, message: Message) -> None:
     orders.pay(message.part("payment"))
 
 
-def folded(orders: Orders, message: Message) -> None:
-    orders.guarded.fold([message], lambda _: {"filter": ENTITY, "update": PAY})
+def batched(orders: Orders, message: Message) -> None:
+    orders.guarded.update_batch([message], lambda _: {"filter": ENTITY, "update": PAY})
 
 
-FUNCTIONS = [blocking, empty_list, old_thread, gathering, part, folded]
+FUNCTIONS = [blocking, empty_list, old_thread, gathering, part, batched]
 functions = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 
 
@@ -118,11 +118,11 @@ def test_group_that_returns_none_fails_unsettled_messages(orders: Orders, caplog
     assert "not returned" in caplog.records[-1].getMessage()
 
 
-def test_fold_of_group_that_returns_none_fails_its_messages(orders: Orders) -> None:
+def test_batch_of_group_that_returns_none_fails_its_messages(orders: Orders) -> None:
     sequence = GuardedCollection(orders.collection, InSequence())
 
     def handle(messages: list[Message]) -> None:
-        sequence.fold(messages, lambda fresh: {"filter": ENTITY, "update": PAY, "upsert": True})
+        sequence.update_batch(messages, lambda fresh: {"filter": ENTITY, "update": PAY, "upsert": True})
 
     def by_number(record: Any) -> Message:
         return Message(record["body"], source="s", sequence=int(record["body"]))
@@ -170,11 +170,11 @@ def test_missing_ok_needs_no_return(orders: Orders) -> None:
 
 def test_hint_needs_no_return(orders: Orders) -> None:
     orders.place(Message("place"))
-    orders.guarded.begin(Message("m"), "charge", ENTITY, **STEP)
+    orders.guarded.begin_effect(Message("m"), "charge", ENTITY, **EFFECT)
 
     def handle(message: Message) -> None:
-        assert isinstance(orders.guarded.seen(message, ENTITY), Busy)
-        assert isinstance(orders.guarded.open_steps(ENTITY)[0], Busy)
+        assert isinstance(orders.guarded.preview(message, ENTITY), Busy)
+        assert isinstance(orders.guarded.open_effects(ENTITY)[0], Busy)
 
     assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
 

@@ -26,7 +26,7 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
-from tests.support.batches import STEP, by_name, identifiers, make_payment, sqs
+from tests.support.batches import EFFECT, by_name, identifiers, make_payment, sqs
 
 Act = Callable[["Shop", Any, Message], Any]
 
@@ -147,23 +147,23 @@ def take_no_message(shop: Shop, store: Any, message: Message) -> Any:
 
 
 def begin_without_lease(shop: Shop, store: Any, message: Message) -> Any:
-    return store.begin(message, "charge", **shop.name("here"), lease=timedelta(0), safe_for=timedelta(0))
+    return store.begin_effect(message, "charge", **shop.name("here"), lease=timedelta(0), key_valid_for=timedelta(0))
 
 
 def perform_effect_that_raises(shop: Shop, store: Any, message: Message) -> Any:
-    def charge(step: Any) -> Any:
-        shop.store.seen(message, **shop.name("here"))
-        raise ValueError(step)
+    def charge(effect: Any) -> Any:
+        shop.store.preview(message, **shop.name("here"))
+        raise ValueError(effect)
 
-    return store.perform(message, "charge", charge, **shop.name("here"), **STEP, then=dict)
-
-
-def fold_with_function_that_raises(_: Shop, store: Any, message: Message) -> Any:
-    return store.fold([message], lambda fresh: {}[fresh[0]])
+    return store.perform_effect(message, "charge", charge, **shop.name("here"), **EFFECT, then=dict)
 
 
-def fold_iterator(_: Shop, store: Any, message: Message) -> Any:
-    return store.fold(iter([message]), lambda fresh: {}[fresh[0]])
+def batch_with_function_that_raises(_: Shop, store: Any, message: Message) -> Any:
+    return store.update_batch([message], lambda fresh: {}[fresh[0]])
+
+
+def batch_iterator(_: Shop, store: Any, message: Message) -> Any:
+    return store.update_batch(iter([message]), lambda fresh: {}[fresh[0]])
 
 
 RAISING: list[Act] = [
@@ -171,8 +171,8 @@ RAISING: list[Act] = [
     take_no_message,
     begin_without_lease,
     perform_effect_that_raises,
-    fold_with_function_that_raises,
-    fold_iterator,
+    batch_with_function_that_raises,
+    batch_iterator,
 ]
 
 
@@ -350,7 +350,7 @@ def test_hint_of_a_store_excuses_no_write(lose: Callable[[Shop, Message], None],
 
     def handle(message: Message) -> Any:
         lose(shop, message)
-        seen = shop.store.seen(message, **shop.name("here"))
+        seen = shop.store.preview(message, **shop.name("here"))
         assert isinstance(seen, Duplicate)
         return seen
 
@@ -389,33 +389,33 @@ def test_log_names_the_line_of_the_unsettled_write(
     assert re.search(r" at test_batch_unseen\.py:\d+ Shop\.update$", caplog.messages[-1])
 
 
-# --- a step ---------------------------------------------------------------------------------------------------------------
+# --- an effect ---------------------------------------------------------------------------------------------------------------
 
 
 def begin(shop: Shop, message: Message) -> Any:
-    return shop.store.begin(message, "charge", **shop.name("here"), **STEP)
+    return shop.store.begin_effect(message, "charge", **shop.name("here"), **EFFECT)
 
 
 @pytest.mark.parametrize("returns", [True, False])
-def test_finished_step_is_settled(returns: bool, shop: Shop) -> None:
+def test_finished_effect_is_settled(returns: bool, shop: Shop) -> None:
     def handle(message: Message) -> Any:
-        outcome = shop.store.record(message, **shop.name("here"), finishes=begin(shop, message))
+        outcome = shop.store.remember(message, **shop.name("here"), finishes=begin(shop, message))
         return outcome if returns else None
 
     assert is_settled(handle)
 
 
-def test_step_of_another_entity_is_not_finished(shop: Shop) -> None:
+def test_effect_of_another_entity_is_not_finished(shop: Shop) -> None:
     def handle(message: Message) -> Any:
-        shop.store.begin(message, "mail", **shop.name("there"), **STEP)
-        return shop.store.record(message, **shop.name("here"), finishes=begin(shop, message))
+        shop.store.begin_effect(message, "mail", **shop.name("there"), **EFFECT)
+        return shop.store.remember(message, **shop.name("here"), finishes=begin(shop, message))
 
     assert not is_settled(handle)
 
 
-def test_unfinished_step_fails_the_record(shop: Shop) -> None:
+def test_unfinished_effect_fails_the_record(shop: Shop) -> None:
     assert not is_settled(lambda message: begin(shop, message) and None)
-    assert not is_settled(lambda message: begin(shop, message) and None)  # which meets the first one's step
+    assert not is_settled(lambda message: begin(shop, message) and None)  # which meets the first one's effect
 
 
 # --- a handler that a function calls --------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tests.chaos.child import Child
 from tests.chaos.traffic import KINDS, Delivery, Traffic
 from tests.chaos.worker import READY, Answer, Habits, Target, work
 
-OUTCOMES = ("Applied", "Duplicate", "Stale", "Deferred", "Gone", "Busy", "Superseded")
+OUTCOMES = ("Applied", "Duplicate", "Stale", "Deferred", "Gone", "Busy", "TakenOver")
 WORKERS = 10
 _START_SECONDS = 60.0
 _TURN = 0.05  # seconds that the loop waits at most, so new messages come one by one

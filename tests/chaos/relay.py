@@ -23,14 +23,14 @@ from tests.engines.stores import streams_client
 
 FAILS = "the broker fails"
 _POLL = 0.1
-_SWEEP_SECONDS = 2.0  # between two sweeps of a relay that has a doorbell
+_SWEEP_SECONDS = 2.0  # between two sweeps of a relay that gets notifications
 
 
 @dataclass(frozen=True, slots=True)
 class Duty:
     """How a relay works."""
 
-    has_doorbell: bool
+    is_notified: bool
     driver_retries: bool
     clock_offset: float
 
@@ -64,7 +64,7 @@ def _on_table(target: Target, duty: Duty, publish: Any) -> Iterator[Callable[[],
         publish,
         clock=lambda: time.time() + duty.clock_offset,
     )
-    if duty.has_doorbell:
+    if duty.is_notified:
         streams = streams_client(target.address, **config)
         yield lambda: _listen(relay, client, streams)
         streams.close()

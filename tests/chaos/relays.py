@@ -89,7 +89,7 @@ class Relays:
         except (EOFError, ConnectionResetError):
             self._bury(process)
             return
-        self._counts["copies by doorbell" if process.duty.has_doorbell else "copies by sweep"] += len(copies)
+        self._counts["copies by notification" if process.duty.is_notified else "copies by sweep"] += len(copies)
         answer: Any = self._answer(process, copies) if self._hostile else self._take(copies)
         if answer is not None:
             try:

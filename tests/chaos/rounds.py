@@ -105,7 +105,7 @@ def _count_wrong(setup: Setup, traffic: Traffic, claims: Counter[str], result: R
         harm = damage(entity, sources, state.n, state.effects)
         _count(result, "doubled", entity, harm.doubles)
         _count(result, "out of order", entity, harm.misplacements)
-        if sources[0].kind == "step":
+        if sources[0].kind == "effect":
             _count(result, "never charged", entity, [effect for effect in state.effects if effect not in charges])
             _count(result, "charged twice", entity, [effect for effect in state.effects if len(charges[effect]) > 1])
     _count(result, "claimed twice", "all", [effect for effect, count in claims.items() if count > 1])
@@ -131,7 +131,7 @@ def _charges(setup: Setup) -> defaultdict[str, set[str]]:
 
 
 def _duties(setup: Setup, clock: float) -> list[Duty]:
-    """Some relays have a doorbell. All see what any worker says is due, whose clock may be ahead."""
+    """Some relays get notifications. All see what any worker says is due, whose clock may be ahead."""
     return [Duty(n % 2 == 0, n % 3 == 0, clock + _skew()) for n in range(setup.relays)]
 
 
@@ -143,7 +143,7 @@ def _publish_the_rest(setup: Setup, witness: Witness, clock: float) -> None:
 
     relay = Relay(setup.store, publish, clock=lambda: time.time() + clock + _skew() + _PUT_OFF)
     relay.sweep()
-    if waiting_entities := relay.waiting():
+    if waiting_entities := relay.pending():
         raise RuntimeError(f"{len(waiting_entities)} entities have events that no relay publishes: {waiting_entities[0]}")
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from onewrite import HighWaterMark, InSequence, Message, SeenIds
 
 AnyLedger = SeenIds | HighWaterMark | InSequence
-_FOLD_SIZE = 4  # messages that are folded into one write
+_BATCH_SIZE = 4  # messages that are in one write
 _LIFETIME = 5  # messages of a source to an entity that is deleted: the last one deletes it
 SOURCES = 2  # of an entity
 
@@ -36,9 +36,9 @@ KINDS: dict[str, Kind] = {
     "HighWaterMark": Kind(HighWaterMark(), 1, in_order=True),
     "InSequence": Kind(InSequence(), 4, in_order=True),
     "lean": Kind(SeenIds()),  # DynamoDB only
-    "fold": Kind(SeenIds()),
-    "fold in order": Kind(InSequence(), 4, in_order=True),
-    "step": Kind(SeenIds()),
+    "update_batch": Kind(SeenIds()),
+    "update_batch in order": Kind(InSequence(), 4, in_order=True),
+    "effect": Kind(SeenIds()),
     "delete": Kind(SeenIds()),
     "first service": Kind(SeenIds(name="first"), entity="services"),
     "second service": Kind(InSequence(name="second"), 4, in_order=True, entity="services", tag="second "),
@@ -46,7 +46,7 @@ KINDS: dict[str, Kind] = {
 
 
 class Delivery(NamedTuple):
-    """A message on its way. `messages` are those that a fold writes with it: earlier ones of its source, redelivered."""
+    """A message on its way. `messages` are those that a batch writes with it: earlier ones of its source, redelivered."""
 
     kind: str
     entity: str
@@ -95,7 +95,7 @@ class Source:
         return delivery
 
     def delivery(self, number: int) -> Delivery:
-        first = max(1, number + 1 - _FOLD_SIZE) if self.kind.startswith("fold") else number
+        first = max(1, number + 1 - _BATCH_SIZE) if self.kind.startswith("update_batch") else number
         messages = tuple(self._message(n) for n in range(first, number + 1))
         return Delivery(self.kind, self.entity_of(number), messages[-1], messages)
 
@@ -170,8 +170,8 @@ class Traffic:
         return entities
 
     def must_exist(self) -> list[str]:
-        """The entities that are there before their first message: a step creates none."""
-        return [entity for entity, sources in self.entities().items() if sources[0].kind == "step"]
+        """The entities that are there before their first message: an effect creates none."""
+        return [entity for entity, sources in self.entities().items() if sources[0].kind == "effect"]
 
 
 def issued_for(entity: str, sources: Sequence[Source]) -> list[Delivery]:

@@ -32,7 +32,7 @@ PLACE = "chaos"
 READY = "ready"
 OUTBOX = Outbox("chaos", index="pending", shards=2)
 TOMBSTONES = Tombstones(timedelta(days=1))
-LEASE, SAFE_FOR = timedelta(seconds=1), timedelta(hours=1)
+LEASE, KEY_VALID_FOR = timedelta(seconds=1), timedelta(hours=1)
 SECONDS = 1.5  # how long a worker waits for an answer
 _MILLISECONDS = int(SECONDS * 1000)
 _DIE_WITH_PARENT = (1, signal.SIGKILL)  # prctl's PR_SET_PDEATHSIG: it also ends a process that is stopped
@@ -58,7 +58,7 @@ class Habits:
 
 
 class Answer(NamedTuple):
-    """What came of a delivery. `applied` are the effects that the call said to have had, those of a fold among them."""
+    """What came of a delivery. `applied` are the effects that the call said to have had, those of a batch among them."""
 
     number: int
     outcome: str
@@ -120,14 +120,14 @@ def _table(target: Target, habits: Habits) -> Iterator[Apply]:
         if delivery.deletes:
             return [table.delete_item(message, Key=native["Key"], emit=events)]
         match delivery.kind:
-            case "fold" | "fold in order":
-                return table.fold(delivery.messages, lambda fresh: _fold_write(delivery, fresh) | returning)
-            case "step":
+            case "update_batch" | "update_batch in order":
+                return table.update_batch(delivery.messages, lambda fresh: _batch_write(delivery, fresh) | returning)
+            case "effect":
                 charge = partial(_charge, target.charges, delivery.effect)
                 write_of = lambda _: {key: native[key] for key in native if key != "Key"} | {"emit": events}  # noqa: E731
                 return [
-                    table.perform(
-                        message, "charge", charge, Key=native["Key"], lease=LEASE, safe_for=SAFE_FOR, then=write_of
+                    table.perform_effect(
+                        message, "charge", charge, Key=native["Key"], lease=LEASE, key_valid_for=KEY_VALID_FOR, then=write_of
                     )
                 ]
             case _:
@@ -137,7 +137,7 @@ def _table(target: Target, habits: Habits) -> Iterator[Apply]:
     client.close()
 
 
-def _fold_write(delivery: Delivery, fresh: Sequence[Message]) -> dict[str, Any]:
+def _batch_write(delivery: Delivery, fresh: Sequence[Message]) -> dict[str, Any]:
     return addition_of([message.id for message in fresh], delivery.entity) | {"emit": _events_of(fresh)}
 
 
@@ -145,10 +145,10 @@ def _events_of(fresh: Sequence[Message]) -> list[Event]:
     return [replace(event, cause=message) for message in fresh for event in emitted_by(message.id)]
 
 
-def _charge(file: str, effect: str, step: Begun) -> None:
+def _charge(file: str, what: str, effect: Begun) -> None:
     """What a provider does that recognises a key: it keeps each one once."""
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(descriptor, f"{effect} {step.key}\n".encode())
+    os.write(descriptor, f"{what} {effect.key}\n".encode())
     os.close(descriptor)
 
 
@@ -175,18 +175,20 @@ def _collection(target: Target, habits: Habits) -> Iterator[Apply]:
                 delete = collection.find_one_and_delete if number % 2 else collection.delete_one
                 return [delete(message, query, emit=events)]
             match delivery.kind:
-                case "fold" | "fold in order":
+                case "update_batch" | "update_batch in order":
 
-                    def fold_write(fresh: list[Message]) -> dict[str, Any]:
+                    def batch_write(fresh: list[Message]) -> dict[str, Any]:
                         update = increment_of([message.id for message in fresh])
                         return {"filter": query, "update": update, "upsert": True, "emit": _events_of(fresh)}
 
-                    return collection.fold(delivery.messages, fold_write)
-                case "step":
+                    return collection.update_batch(delivery.messages, batch_write)
+                case "effect":
                     charge = partial(_charge, target.charges, delivery.effect)
                     write_of = lambda _: {"update": update, "emit": events}  # noqa: E731
                     return [
-                        collection.perform(message, "charge", charge, query, lease=LEASE, safe_for=SAFE_FOR, then=write_of)
+                        collection.perform_effect(
+                            message, "charge", charge, query, lease=LEASE, key_valid_for=KEY_VALID_FOR, then=write_of
+                        )
                     ]
                 case _:
                     write = collection.find_one_and_update if number % 2 else collection.update_one
@@ -207,6 +209,6 @@ def _options(habits: Habits) -> dict[str, Any]:
 
 
 def _clock(habits: Habits, kind: str) -> Callable[[], float]:
-    """What a worker takes for the time. A step's lease is short, so there clocks differ by less: a clock that is behind would wait for it."""
-    offset = habits.clock_offset % 1.0 if kind == "step" else habits.clock_offset
+    """What a worker takes for the time. An effect's lease is short, so there clocks differ by less: a clock that is behind would wait for it."""
+    offset = habits.clock_offset % 1.0 if kind == "effect" else habits.clock_offset
     return lambda: time.time() + offset

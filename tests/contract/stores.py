@@ -23,19 +23,19 @@ from aiobotocore.session import get_session
 
 import onewrite.dynamodb
 import onewrite.mongodb
-from onewrite import Answer, Begun, Busy, Event, Message, Outbox, Outcome, Tombstones, Uncertain
+from onewrite import BeginOutcome, Begun, Busy, Event, Message, Outbox, Outcome, Tombstones, Uncertain
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from onewrite.outbox import AsyncRelay, FlushReport, Outgoing, Relay, SweepReport, Waiting
+from onewrite.outbox import AsyncRelay, FlushReport, Outgoing, PendingEntity, Relay, SweepReport
 from onewrite.testing import mongomock_collection, moto_table
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from tests.contract.endpoints import COLLECTIONS, DUMMIES, TABLE, TABLES, CollectionPlace, TablePlace
 from tests.support.batches import Clock
 
 NOW = 1_790_000_000.0
-# A step that takes a minute at most, at a provider that recognises a key for a day.
-STEP = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
+# An effect that takes a minute at most, at a provider that recognises a key for a day.
+EFFECT = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(days=1)}
 
 
 Done = Callable[[Any], Any]
@@ -43,7 +43,7 @@ Done = Callable[[Any], Any]
 
 @dataclass
 class Adding:
-    """The write of a fold: it adds the amount of each message, which is its body, to `n`. `asked` are the ids that it was given.
+    """The write of a batch: it adds the amount of each message, which is its body, to `n`. `asked` are the ids that it was given.
 
     `limit`: what `n` may not exceed. `emit` makes the event of each message.
     """
@@ -87,9 +87,9 @@ class BaseShop(ABC):
 
     @abstractmethod
     def where(
-        self, order: str, *, if_open: bool = False, create: bool = True, if_n: int | None = None, most: int | None = None
+        self, order: str, *, if_open: bool = False, create: bool = True, if_n: int | None = None, limit: int | None = None
     ) -> dict[str, Any]:
-        """The order, unless it is closed, or not there, or has another number, or one that is larger than `most`."""
+        """The order, unless it is closed, or not there, or has another number, or one that is larger than `limit`."""
 
     @abstractmethod
     def adds(self, amount: int) -> dict[str, Any]: ...
@@ -125,22 +125,26 @@ class BaseShop(ABC):
         method = self.deleting(shows)
         return self._done(method(message, **self.where(order, if_open=if_open), **options))
 
-    def begin(self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any) -> Answer:
-        return self._done(self._guarded.begin(message, name, **self.where(order, if_open=if_open), **{**STEP, **asked}))
+    def begin_effect(
+        self, message: Message, order: str, name: str = "charge", *, if_open: bool = False, **asked: Any
+    ) -> BeginOutcome:
+        return self._done(
+            self._guarded.begin_effect(message, name, **self.where(order, if_open=if_open), **{**EFFECT, **asked})
+        )
 
-    def perform(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> Answer:
+    def perform_effect(self, message: Message, order: str, effect: Any, then: Any, **asked: Any) -> BeginOutcome:
         def arguments(amount: Any) -> Any:
             made = then(amount)
             return {**self.adds(made), **self.returning} if isinstance(made, int) else made
 
-        native = {**self.where(order), **STEP, **asked}
-        return self._done(self._guarded.perform(message, "charge", effect, then=arguments, **native))
+        native = {**self.where(order), **EFFECT, **asked}
+        return self._done(self._guarded.perform_effect(message, "charge", effect, then=arguments, **native))
 
-    def release(self, step: Begun, *, sent: bool = True) -> None:
-        self._done(self._guarded.release(step, sent=sent))
+    def release_effect(self, effect: Begun, *, sent: bool = True) -> None:
+        self._done(self._guarded.release_effect(effect, sent=sent))
 
-    def open_steps(self, order: str) -> list[Busy | Uncertain]:
-        return self._done(self._guarded.open_steps(**self.where(order)))
+    def open_effects(self, order: str) -> list[Busy | Uncertain]:
+        return self._done(self._guarded.open_effects(**self.where(order)))
 
     def create(self, message: Message, order: str, n: int = 0, **options: Any) -> Outcome:
         return self.insert(message, {**self.key(order), "n": n, "lines": [1], "new": True}, **options)
@@ -148,28 +152,28 @@ class BaseShop(ABC):
     def create_bare(self, message: Message, order: str, **options: Any) -> Outcome:
         return self.insert(message, self.key(order), **options)
 
-    def record(self, message: Message, order: str, *, if_n: int | None = None, **options: Any) -> Outcome:
-        return self._done(self._guarded.record(message, **self.where(order, if_n=if_n), **options))
+    def remember(self, message: Message, order: str, *, if_n: int | None = None, **options: Any) -> Outcome:
+        return self._done(self._guarded.remember(message, **self.where(order, if_n=if_n), **options))
 
-    def fold(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
+    def update_batch(self, messages: Sequence[Message], order: str, adding: Adding | None = None) -> list[Outcome]:
         made = adding or Adding()
 
         def write(fresh: list[Message]) -> dict[str, Any]:
             amount = made.amount(fresh)
-            most = None if made.limit is None else made.limit - amount
-            native = self.change(order, amount, create=made.creates, most=most)
+            limit = None if made.limit is None else made.limit - amount
+            native = self.change(order, amount, create=made.creates, limit=limit)
             return {**native, **self.creates(made.creates), **self.returning, **made.events(fresh)}
 
-        return self.fold_by(messages, write)
+        return self.batch_by(messages, write)
 
-    def fold_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]:
-        return self._done(self._guarded.fold(messages, function))
+    def batch_by(self, messages: Sequence[Message], function: Callable[[list[Message]], Any]) -> list[Outcome]:
+        return self._done(self._guarded.update_batch(messages, function))
 
-    def seen(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, **self.where(order)))
+    def preview(self, message: Message, order: str) -> Outcome:
+        return self._done(self._guarded.preview(message, **self.where(order)))
 
     def seen_in_part(self, message: Message, order: str) -> Outcome:
-        return self._done(self._guarded.seen(message, **self.where(order), **self.in_part))
+        return self._done(self._guarded.preview(message, **self.where(order), **self.in_part))
 
     def explain(self, message: Message, order: str) -> dict[str, Any]:
         return self._guarded.explain(self.updates, message, **self.change(order))
@@ -187,11 +191,11 @@ class DynamoShop(BaseShop):
     in_part: ClassVar = {"ProjectionExpression": "n"}
 
     def where(
-        self, order: str, *, if_open: bool = False, create: bool = True, if_n: int | None = None, most: int | None = None
+        self, order: str, *, if_open: bool = False, create: bool = True, if_n: int | None = None, limit: int | None = None
     ) -> dict[str, Any]:
-        values = {name: value for name, value in ((":n", if_n), (":most", most)) if value is not None}
+        values = {name: value for name, value in ((":n", if_n), (":limit", limit)) if value is not None}
         conditions = ["attribute_not_exists(closed)"] * if_open + ["attribute_exists(orderId)"] * (not create)
-        conditions += ["n = :n"] * (":n" in values) + ["n <= :most"] * (":most" in values)
+        conditions += ["n = :n"] * (":n" in values) + ["n <= :limit"] * (":limit" in values)
         native: dict[str, Any] = {"Key": self.key(order)}
         native |= {"ConditionExpression": " AND ".join(conditions)} if conditions else {}
         return native | ({"ExpressionAttributeValues": values} if values else {})
@@ -254,10 +258,10 @@ class MongoShop(BaseShop):
     in_part: ClassVar = {"projection": {"n": 1}}
 
     def where(
-        self, order: str, *, if_open: bool = False, create: bool = True, if_n: int | None = None, most: int | None = None
+        self, order: str, *, if_open: bool = False, create: bool = True, if_n: int | None = None, limit: int | None = None
     ) -> dict[str, Any]:
         conditions: dict[str, Any] = {"closed": {"$exists": False}} if if_open else {}
-        conditions |= ({} if if_n is None else {"n": if_n}) | ({} if most is None else {"n": {"$lte": most}})
+        conditions |= ({} if if_n is None else {"n": if_n}) | ({} if limit is None else {"n": {"$lte": limit}})
         return {"filter": self.key(order) | conditions}
 
     def adds(self, amount: int) -> dict[str, Any]:
@@ -320,8 +324,8 @@ class ShopRelay:
     def flush(self, order: str) -> FlushReport:
         return self._done(self._relay.flush(**self._where(order)))
 
-    def ring(self, *orders: str) -> SweepReport:
-        return self._done(self._relay.ring([next(iter(self._where(order).values())) for order in orders]))
+    def notify(self, *orders: str) -> SweepReport:
+        return self._done(self._relay.notify([next(iter(self._where(order).values())) for order in orders]))
 
     def skip(self, order: str, event_id: str) -> Outgoing | None:
         return self._done(self._relay.skip(**self._where(order), id=event_id))
@@ -332,8 +336,8 @@ class ShopRelay:
     def sweep(self, **options: Any) -> SweepReport:
         return self._done(self._relay.sweep(**options))
 
-    def waiting(self) -> list[Waiting]:
-        return self._done(self._relay.waiting())
+    def pending(self) -> list[PendingEntity]:
+        return self._done(self._relay.pending())
 
 
 class MakeShop(Protocol):

@@ -1,4 +1,4 @@
-"""A ledger that is changed while entities are there: `also=` names what was used before, and no message takes effect twice."""
+"""A ledger that is changed while entities are there: `previous=` names what was used before, and no message takes effect twice."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from onewrite import (
     Deferred,
     Duplicate,
     HighWaterMark,
+    IdSet,
     InSequence,
     LedgerMismatch,
     Message,
-    MessageIds,
     SeenIds,
     Stale,
-    Superseded,
+    TakenOver,
     Uncertain,
 )
 from tests.contract.stores import NOW, MakeShop, Shop
 
-AnyLedger = SeenIds | MessageIds | HighWaterMark | InSequence
+AnyLedger = SeenIds | IdSet | HighWaterMark | InSequence
 DAY = 86_400.0
 MONTH, WEEK = timedelta(days=30), timedelta(days=7)
-PLAIN = MessageIds()
+PLAIN = IdSet("messageIDs")
 
 # What was used before, and what is used now.
 IN_PLACE: dict[str, tuple[AnyLedger, AnyLedger]] = {
-    "longer retention": (SeenIds(), SeenIds(MONTH, also=SeenIds())),
-    "shorter retention": (SeenIds(MONTH), SeenIds(WEEK, also=SeenIds(MONTH))),
-    "never forgotten": (SeenIds(), SeenIds(None, also=SeenIds())),
-    "readable": (SeenIds(), SeenIds(readable=True, also=SeenIds())),
-    "hashed": (SeenIds(readable=True), SeenIds(also=SeenIds(readable=True))),
-    "hashed after a plain set": (PLAIN, SeenIds(also=PLAIN)),
-    "plain set after hashes": (SeenIds(), MessageIds(also=SeenIds())),
-    "ids after marks": (HighWaterMark(), SeenIds(also=HighWaterMark())),
-    "marks after ids": (SeenIds(), HighWaterMark(also=SeenIds())),
-    "ids after a sequence": (InSequence(), SeenIds(also=InSequence())),
-    "third in a row": (SeenIds(WEEK), SeenIds(MONTH, also=(SeenIds(), SeenIds(WEEK)))),
-    "a chain": (SeenIds(WEEK), SeenIds(MONTH, also=SeenIds(also=SeenIds(WEEK)))),
+    "longer retention": (SeenIds(), SeenIds(MONTH, previous=SeenIds())),
+    "shorter retention": (SeenIds(MONTH), SeenIds(WEEK, previous=SeenIds(MONTH))),
+    "never forgotten": (SeenIds(), SeenIds(None, previous=SeenIds())),
+    "readable": (SeenIds(), SeenIds(readable=True, previous=SeenIds())),
+    "hashed": (SeenIds(readable=True), SeenIds(previous=SeenIds(readable=True))),
+    "hashed after a plain set": (PLAIN, SeenIds(previous=PLAIN)),
+    "plain set after hashes": (SeenIds(), IdSet("messageIDs", previous=SeenIds())),
+    "ids after marks": (HighWaterMark(), SeenIds(previous=HighWaterMark())),
+    "marks after ids": (SeenIds(), HighWaterMark(previous=SeenIds())),
+    "ids after a sequence": (InSequence(), SeenIds(previous=InSequence())),
+    "third in a row": (SeenIds(WEEK), SeenIds(MONTH, previous=(SeenIds(), SeenIds(WEEK)))),
+    "a chain": (SeenIds(WEEK), SeenIds(MONTH, previous=SeenIds(previous=SeenIds(WEEK)))),
 }
 MOVED: dict[str, tuple[AnyLedger, AnyLedger]] = {
-    "new name": (SeenIds(), SeenIds(name="seen", also=SeenIds())),
-    "new name and retention": (SeenIds(), SeenIds(MONTH, name="seen", also=SeenIds())),
-    "new name of a mark": (HighWaterMark(), HighWaterMark(name="marks", also=HighWaterMark())),
+    "new name": (SeenIds(), SeenIds(name="seen", previous=SeenIds())),
+    "new name and retention": (SeenIds(), SeenIds(MONTH, name="seen", previous=SeenIds())),
+    "new name of a mark": (HighWaterMark(), HighWaterMark(name="marks", previous=HighWaterMark())),
     "ids after marks under a new name": (
         HighWaterMark(name="marks"),
-        SeenIds(name="seen", also=HighWaterMark(name="marks")),
+        SeenIds(name="seen", previous=HighWaterMark(name="marks")),
     ),
 }
 CHANGES = IN_PLACE | MOVED
 changes = pytest.mark.parametrize(("before", "now"), CHANGES.values(), ids=CHANGES)
 # A set of the caller's has no label, so nobody notices a change from it or to it.
-LABELLED = {name: pair for name, pair in IN_PLACE.items() if not any(isinstance(each, MessageIds) for each in pair)}
-NOTICED = {name: pair for name, pair in CHANGES.items() if not isinstance(pair[0], MessageIds)}
+LABELLED = {name: pair for name, pair in IN_PLACE.items() if not any(isinstance(each, IdSet) for each in pair)}
+NOTICED = {name: pair for name, pair in CHANGES.items() if not isinstance(pair[0], IdSet)}
 labelled = pytest.mark.parametrize(("before", "now"), NOTICED.values(), ids=NOTICED)
 changes_in_place = pytest.mark.parametrize(("before", "now"), LABELLED.values(), ids=LABELLED)
 # A source that counts waits for what the other ledger has, so two deployments cannot take turns.
@@ -91,7 +91,7 @@ def by_hand(shop: Shop, ids: Iterable[str]) -> Any:
 def test_message_in_the_former_ledger_is_a_duplicate(earlier: Shop, shop: Shop) -> None:
     earlier.add(message(1), "o-1")
     raw = shop.raw("o-1")
-    for write in (shop.add, shop.add_and_return, shop.create, shop.record, shop.seen):
+    for write in (shop.add, shop.add_and_return, shop.create, shop.remember, shop.preview):
         assert write(message(1), "o-1") == Duplicate(message(1), earlier.get("o-1"))
     assert shop.raw("o-1") == raw
     assert set(raw or {}) - set(shop.get("o-1") or {}) == set(raw or {}) - {"_id", "orderId", "n"}
@@ -107,13 +107,13 @@ def test_fresh_message_is_applied_once_next_to_the_former_ledger(earlier: Shop, 
 
 
 @changes_in_place
-def test_changed_ledger_is_a_mismatch_without_also(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
-    earlier, shop = make_shop(before), make_shop(replace(cast("Any", now), also=()))
+def test_changed_ledger_is_a_mismatch_without_previous(make_shop: MakeShop, before: AnyLedger, now: AnyLedger) -> None:
+    earlier, shop = make_shop(before), make_shop(replace(cast("Any", now), previous=()))
     earlier.add(message(1), "o-1")
     raw = shop.raw("o-1")
-    for write in (shop.add, shop.add_and_return, shop.create, shop.record, shop.seen):
+    for write in (shop.add, shop.add_and_return, shop.create, shop.remember, shop.preview):
         for n in (1, 2):
-            with pytest.raises(LedgerMismatch, match="also="):
+            with pytest.raises(LedgerMismatch, match="previous="):
                 write(message(n), "o-1")
     assert shop.raw("o-1") == raw
 
@@ -124,7 +124,7 @@ def test_store_of_the_former_ledger_is_a_mismatch_afterwards(earlier: Shop, shop
     shop.add(message(2), "o-1")
     raw = shop.raw("o-1")
     for n in (1, 2, 3):
-        with pytest.raises(LedgerMismatch, match="also="):
+        with pytest.raises(LedgerMismatch, match="previous="):
             earlier.add(message(n), "o-1")
     assert shop.raw("o-1") == raw
 
@@ -142,7 +142,7 @@ def test_deployments_work_together_if_each_names_the_others_ledger(
     make_shop: MakeShop, before: AnyLedger, now: AnyLedger
 ) -> None:
     earlier, later = cast("tuple[Any, Any]", (before, now))
-    shops = [make_shop(replace(earlier, also=replace(later, also=()))), make_shop(now)]
+    shops = [make_shop(replace(earlier, previous=replace(later, previous=()))), make_shop(now)]
     for n in range(1, 9):
         turn = shops if n % 4 < 2 else shops[::-1]
         assert [type(shop.add(message(n), "o-1")) for shop in turn] == [Applied, Duplicate]
@@ -154,7 +154,7 @@ def test_deployments_work_together_if_each_names_the_others_ledger(
 
 def test_straggler_repeats_a_message_if_three_versions_run(make_shop: MakeShop) -> None:
     """This is why a step begins only when the version before the last has stopped: docs/migrating.md says so."""
-    first, middle, last = map(make_shop, (SeenIds(), SeenIds(also=SeenIds(WEEK)), SeenIds(WEEK, also=SeenIds())))
+    first, middle, last = map(make_shop, (SeenIds(), SeenIds(previous=SeenIds(WEEK)), SeenIds(WEEK, previous=SeenIds())))
     assert isinstance(last.add(message(1), "o-1"), Applied)
     with pytest.raises(LedgerMismatch):
         first.add(message(1), "o-1")
@@ -170,7 +170,7 @@ def test_former_ledger_distinguishes_sources_of_one_id(earlier: Shop, shop: Shop
 
 def test_message_below_the_former_mark_is_stale(make_shop: MakeShop) -> None:
     make_shop(HighWaterMark()).add(message(5), "o-1")
-    shop = make_shop(SeenIds(also=HighWaterMark()))
+    shop = make_shop(SeenIds(previous=HighWaterMark()))
     assert shop.add(message(4), "o-1") == Stale(message(4), 5, shop.get("o-1"))
     assert [type(shop.add(message(n), "o-1")) for n in (9, 7, 9)] == [Applied, Applied, Duplicate]
 
@@ -190,7 +190,7 @@ def test_first_number_of_a_sequence_follows_the_former_mark(make_shop: MakeShop,
 
 
 def test_former_id_is_known_for_the_former_retention(make_shop: MakeShop) -> None:
-    earlier, shop = make_shop(SeenIds()), make_shop(SeenIds(MONTH, also=SeenIds()))
+    earlier, shop = make_shop(SeenIds()), make_shop(SeenIds(MONTH, previous=SeenIds()))
     earlier.add(message(1), "o-1")
     for days in (1, 7, 14):
         shop.clock.now = NOW + days * DAY
@@ -206,11 +206,11 @@ def test_former_id_is_known_for_the_former_retention(make_shop: MakeShop) -> Non
 # --- a set of ids kept by hand ----------------------------------------------------------------------------------------
 
 AFTER_A_PLAIN_SET: dict[str, AnyLedger] = {
-    "hashes": SeenIds(also=PLAIN),
-    "never forgotten": SeenIds(None, also=PLAIN),
-    "readable": SeenIds(readable=True, also=PLAIN),
-    "a name of its own": SeenIds(name="seen", also=PLAIN),
-    "marks": HighWaterMark(also=PLAIN),
+    "hashes": SeenIds(previous=PLAIN),
+    "never forgotten": SeenIds(None, previous=PLAIN),
+    "readable": SeenIds(readable=True, previous=PLAIN),
+    "a name of its own": SeenIds(name="seen", previous=PLAIN),
+    "marks": HighWaterMark(previous=PLAIN),
 }
 
 
@@ -221,14 +221,14 @@ def test_callers_own_set_is_checked_for_duplicates(make_shop: MakeShop, ledger: 
     shop.put_raw("o-1", n=2, messageIDs=kept)
     for n in (1, 2):
         assert shop.add(message(n), "o-1") == Duplicate(message(n), shop.get("o-1"))
-        assert isinstance(shop.seen(message(n, "" if isinstance(ledger, SeenIds) else "s"), "o-1"), Duplicate)
+        assert isinstance(shop.preview(message(n, "" if isinstance(ledger, SeenIds) else "s"), "o-1"), Duplicate)
     assert [type(shop.add(message(3), "o-1")) for _ in range(2)] == [Applied, Duplicate]
     assert shop.get("o-1") == shop.without_ledger(shop.raw("o-1") or {})
     assert set(shop.get("o-1") or {}) <= {"_id", "orderId", "n"}
     assert (shop.raw("o-1") or {})["messageIDs"] == kept
 
 
-@pytest.mark.parametrize("ledger", [PLAIN, SeenIds(also=PLAIN)], ids=str)
+@pytest.mark.parametrize("ledger", [PLAIN, SeenIds(previous=PLAIN)], ids=str)
 @pytest.mark.parametrize("source", ["", "s"])
 @pytest.mark.parametrize("id_", ["@m1", "@npm/m1"])
 def test_id_in_callers_own_set_can_begin_with_any_character(
@@ -241,7 +241,7 @@ def test_id_in_callers_own_set_can_begin_with_any_character(
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), SeenIds(readable=True), SeenIds(None), HighWaterMark()], ids=str)
-def test_callers_set_is_ignored_without_also(make_shop: MakeShop, ledger: AnyLedger) -> None:
+def test_callers_set_is_ignored_without_previous(make_shop: MakeShop, ledger: AnyLedger) -> None:
     shop = make_shop(ledger)
     kept = by_hand(shop, ["m1"])
     shop.put_raw("o-1", n=1, messageIDs=kept)
@@ -251,64 +251,66 @@ def test_callers_set_is_ignored_without_also(make_shop: MakeShop, ledger: AnyLed
     assert (shop.get("o-1") or {})["messageIDs"] == 1
 
 
-# --- steps that were begun under the ledger before ---------------------------------------------------------------------
+# --- effects that were begun under the ledger before ---------------------------------------------------------------------
 
 
 @pytest.fixture
-def step(earlier: Shop) -> Begun:
-    """A step of m1, begun under the ledger before."""
+def effect(earlier: Shop) -> Begun:
+    """An effect of m1, begun under the ledger before."""
     earlier.put_raw("o", n=0)
-    begun = earlier.begin(message(1), "o")
+    begun = earlier.begin_effect(message(1), "o")
     assert isinstance(begun, Begun)
     return begun
 
 
 @changes
-def test_step_of_the_former_ledger_blocks_other_workers(shop: Shop, step: Begun) -> None:
+def test_effect_of_the_former_ledger_blocks_other_workers(shop: Shop, effect: Begun) -> None:
     m = message(1)
-    others = (shop.begin, shop.add, shop.record, shop.seen)
+    others = (shop.begin_effect, shop.add, shop.remember, shop.preview)
     assert [type(each(m, "o")) for each in others] == [Busy] * 4
-    assert [type(each) for each in shop.fold([m], "o")] == [Busy]
-    assert isinstance(shop.fold([m, message(2)], "o")[0], Busy)
-    assert isinstance(shop.open_steps("o")[0], Busy)
-    shop.clock.now = step.until
-    assert [type(each) for each in (shop.begin(m, "o", safe_for=timedelta(0)), shop.add(m, "o"))] == [Uncertain] * 2
-    assert shop.open_steps("o") == [Uncertain(m, step.since, step.fence, step.key)]
+    assert [type(each) for each in shop.update_batch([m], "o")] == [Busy]
+    assert isinstance(shop.update_batch([m, message(2)], "o")[0], Busy)
+    assert isinstance(shop.open_effects("o")[0], Busy)
+    shop.clock.now = effect.until
+    assert [type(each) for each in (shop.begin_effect(m, "o", key_valid_for=timedelta(0)), shop.add(m, "o"))] == [
+        Uncertain
+    ] * 2
+    assert shop.open_effects("o") == [Uncertain(m, effect.since, effect.fence, effect.key)]
     assert isinstance(shop.add(message(3), "o"), Applied | Deferred)
 
 
 @changes
-def test_step_of_the_former_ledger_is_finished_once(earlier: Shop, shop: Shop, step: Begun, before: AnyLedger) -> None:
-    assert isinstance(shop.add(message(1), "o", finishes=step), Applied)
-    assert isinstance(shop.add(message(1), "o", finishes=step), Duplicate | Stale)
-    assert isinstance(shop.begin(message(1), "o"), Duplicate | Stale)
-    assert shop.open_steps("o") == []
+def test_effect_of_the_former_ledger_is_finished_once(earlier: Shop, shop: Shop, effect: Begun, before: AnyLedger) -> None:
+    assert isinstance(shop.add(message(1), "o", finishes=effect), Applied)
+    assert isinstance(shop.add(message(1), "o", finishes=effect), Duplicate | Stale)
+    assert isinstance(shop.begin_effect(message(1), "o"), Duplicate | Stale)
+    assert shop.open_effects("o") == []
     if before != PLAIN:
         with pytest.raises(LedgerMismatch):
             earlier.add(message(1), "o")
 
 
 @changes
-def test_step_of_the_former_ledger_is_taken_over(shop: Shop, step: Begun) -> None:
-    shop.clock.now = step.until
-    taken = shop.begin(message(1), "o")
+def test_effect_of_the_former_ledger_is_taken_over(shop: Shop, effect: Begun) -> None:
+    shop.clock.now = effect.until
+    taken = shop.begin_effect(message(1), "o")
     assert isinstance(taken, Begun)
-    assert (taken.key, taken.since, taken.first) == (step.key, step.since, False)
-    assert shop.begin(message(1), "o") == Busy(message(1), taken.until)
-    assert isinstance(shop.add(message(1), "o", finishes=step), Superseded)
+    assert (taken.key, taken.since, taken.first) == (effect.key, effect.since, False)
+    assert shop.begin_effect(message(1), "o") == Busy(message(1), taken.until)
+    assert isinstance(shop.add(message(1), "o", finishes=effect), TakenOver)
     assert isinstance(shop.add(message(1), "o", finishes=taken), Applied)
     assert (shop.get("o") or {})["n"] == 1
 
 
 @changes
-def test_step_of_the_former_ledger_is_released(shop: Shop, step: Begun) -> None:
-    shop.release(step, sent=False)
-    again: Any = shop.begin(message(1), "o")
+def test_effect_of_the_former_ledger_is_released(shop: Shop, effect: Begun) -> None:
+    shop.release_effect(effect, sent=False)
+    again: Any = shop.begin_effect(message(1), "o")
     assert (type(again), again.first) == (Begun, True)
 
 
 @changes
-def test_step_of_the_former_ledger_is_allowed_again(shop: Shop, step: Begun) -> None:
-    shop.clock.now = step.until
-    again: Any = shop.begin(message(1), "o", after=shop.open_steps("o")[0], safe_for=timedelta(0))
-    assert (type(again), again.key, again.first) == (Begun, step.key, False)
+def test_effect_of_the_former_ledger_is_allowed_again(shop: Shop, effect: Begun) -> None:
+    shop.clock.now = effect.until
+    again: Any = shop.begin_effect(message(1), "o", after=shop.open_effects("o")[0], key_valid_for=timedelta(0))
+    assert (type(again), again.key, again.first) == (Begun, effect.key, False)

@@ -12,18 +12,18 @@ import pytest
 from pymongo.results import UpdateResult
 
 from onewrite import (
-    Answer,
     Applied,
+    BeginOutcome,
     ConfigurationError,
     Deferred,
     Duplicate,
     HighWaterMark,
+    IdSet,
     InSequence,
     InvalidMessage,
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    MessageIds,
     Missing,
     Rejected,
     SeenIds,
@@ -41,7 +41,7 @@ LEDGERS: dict[str, Ledger] = {
     "seen readable": SeenIds(readable=True),
     "seen forever": SeenIds(retention=None),
     "seen forever readable": SeenIds(retention=None, readable=True),
-    "message ids": MessageIds(),
+    "message ids": IdSet("messageIDs"),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
 }
@@ -144,22 +144,22 @@ def test_create_does_not_replace_an_existing_entity(shop: Shop) -> None:
 
 def test_recorded_message_is_a_duplicate(shop: Shop) -> None:
     shop.put_raw("o-1", n=0)
-    assert shop.record(message(1), "o-1") == Applied(message(1))
+    assert shop.remember(message(1), "o-1") == Applied(message(1))
     assert isinstance(shop.add(message(1), "o-1"), Duplicate)
     assert n_of(shop) == 0
 
 
 def test_conditional_record_does_not_create_an_entity(shop: Shop) -> None:
-    assert shop.record(message(1), "o-1", if_n=0) == Missing(message(1))
+    assert shop.remember(message(1), "o-1", if_n=0) == Missing(message(1))
     assert shop.raw("o-1") is None
     assert isinstance(shop.create(message(1), "o-1", 7), Applied)
-    assert isinstance(shop.record(message(2), "o-1", if_n=0, rejected_ok=True), Rejected)
-    assert isinstance(shop.record(message(3), "o-1", if_n=7), Applied)
+    assert isinstance(shop.remember(message(2), "o-1", if_n=0, rejected_ok=True), Rejected)
+    assert isinstance(shop.remember(message(3), "o-1", if_n=7), Applied)
     assert isinstance(shop.add(message(3), "o-1"), Duplicate)
 
 
 def test_creation_is_unsettled_if_only_another_record_exists(shop: Shop) -> None:
-    shop.record(message(1), "o-1")
+    shop.remember(message(1), "o-1")
     for _ in range(2):
         assert shop.create(message(2), "o-1", 7) == Rejected(message(2), shop.get("o-1"))
     assert shop.get("o-1") == shop.key("o-1")
@@ -169,12 +169,12 @@ def test_creation_is_unsettled_if_only_another_record_exists(shop: Shop) -> None
 def test_refusal_settles_only_if_declared_final(make_shop: MakeShop, ledger: Ledger) -> None:
     shop = make_shop(ledger, tombstones=Tombstones(timedelta(days=14), ttl_attribute="expires"))
     shop.put_raw("o-1", n=0, closed=True)
-    calls: list[Callable[..., Answer]] = [
+    calls: list[Callable[..., BeginOutcome]] = [
         partial(shop.add, message(1), "o-1", if_open=True),
         partial(shop.delete, message(1), "o-1", if_open=True),
         partial(shop.delete, message(1), "o-1", if_open=True, shows=True),
-        partial(shop.begin, message(1), "o-1", if_open=True),
-        partial(shop.record, message(1), "o-1", if_n=7),
+        partial(shop.begin_effect, message(1), "o-1", if_open=True),
+        partial(shop.remember, message(1), "o-1", if_n=7),
         partial(shop.create, message(1), "o-1"),
     ]
     for call in calls:
@@ -192,18 +192,18 @@ def test_creation_of_a_key_alone_is_rejected_if_it_exists(make_shop: MakeShop) -
 
 
 def test_message_is_recorded_if_no_entity_exists(shop: Shop) -> None:
-    shop.record(message(1), "o-1")
-    assert isinstance(shop.record(message(1), "o-1"), Duplicate)
+    shop.remember(message(1), "o-1")
+    assert isinstance(shop.remember(message(1), "o-1"), Duplicate)
     assert isinstance(shop.add(message(2), "o-1"), Applied)
 
 
 def test_seen_returns_the_expected_outcome_without_writing(shop: Shop) -> None:
-    assert shop.seen(message(1), "o-1") == Applied(message(1))
+    assert shop.preview(message(1), "o-1") == Applied(message(1))
     assert shop.raw("o-1") is None
     shop.add(message(1), "o-1")
     before = shop.raw("o-1")
-    assert shop.seen(message(1), "o-1") == Duplicate(message(1), shop.get("o-1"))
-    assert shop.seen(message(2), "o-1") == Applied(message(2), shop.get("o-1"))
+    assert shop.preview(message(1), "o-1") == Duplicate(message(1), shop.get("o-1"))
+    assert shop.preview(message(2), "o-1") == Applied(message(2), shop.get("o-1"))
     assert shop.raw("o-1") == before
 
 
@@ -215,7 +215,7 @@ def test_seen_agrees_with_the_write_on_unusual_marks(make_shop: MakeShop, sequen
         "o", **({} if stored is None else {"ow_@s": stored} if shop.key_name == "orderId" else {"ow_@": {"s": stored}})
     )
     odd = Message("m", "s", sequence=sequence)
-    results = [_find_result(function, odd) for function in (shop.seen, shop.add)]
+    results = [_find_result(function, odd) for function in (shop.preview, shop.add)]
     assert results[0] is results[1]
 
 
@@ -232,8 +232,8 @@ def test_number_below_the_first_is_invalid_in_all_verbs(make_shop: MakeShop) -> 
     zero = Message("m", "s", sequence=0)
     shop.put_raw("o", n=1)
     before = shop.raw("o")
-    verbs: list[Any] = [shop.add, shop.create, shop.record, shop.seen, shop.delete, shop.begin]
-    for verb in (*verbs, lambda message, order: shop.fold([message, message], order)):
+    verbs: list[Any] = [shop.add, shop.create, shop.remember, shop.preview, shop.delete, shop.begin_effect]
+    for verb in (*verbs, lambda message, order: shop.update_batch([message, message], order)):
         with pytest.raises(InvalidMessage, match=r"pass InSequence\(first=0\)"):
             verb(zero, "o")
     assert shop.raw("o") == before
@@ -305,7 +305,7 @@ def test_seen_refuses_to_read_a_part_of_the_entity(shop: Shop) -> None:
 
 @pytest.mark.parametrize("wrong", ["m1", message(1).child("x"), {"id": "m1"}, None], ids=["text", "child", "dict", "none"])
 def test_invalid_message_is_refused_by_its_type(shop: Shop, wrong: Any) -> None:
-    writes = (shop.add, shop.create, shop.record, shop.seen, shop.explain)
+    writes = (shop.add, shop.create, shop.remember, shop.preview, shop.explain)
     for write in writes:
         with pytest.raises(InvalidMessage, match=f"takes the Message first: expected a Message, got {type(wrong).__name__}"):
             cast("Any", write)(wrong, "o-1")
@@ -329,10 +329,10 @@ def test_clock_with_an_invalid_value_is_refused_before_sending(make_shop: MakeSh
         for write in (
             lambda: shop.add(message(1), "o-1"),
             lambda: shop.create(message(1), "o-2"),
-            lambda: shop.record(message(1), "o-1"),
-            lambda: shop.fold([message(1), message(2)], "o-1"),
-            lambda: shop.begin(message(1), "o-1"),
-            lambda: shop.seen(message(1), "o-1"),
+            lambda: shop.remember(message(1), "o-1"),
+            lambda: shop.update_batch([message(1), message(2)], "o-1"),
+            lambda: shop.begin_effect(message(1), "o-1"),
+            lambda: shop.preview(message(1), "o-1"),
         ):
             with pytest.raises(ConfigurationError, match="seconds since 1970"):
                 write()
@@ -454,7 +454,7 @@ def test_a_gap_before_the_first_message_creates_nothing(make_shop: MakeShop) -> 
     shop = make_shop(InSequence())
     assert shop.add(message(2), "o-1") == Deferred(message(2), 1)
     assert shop.create(message(2), "o-1") == Deferred(message(2), 1)
-    assert shop.record(message(2), "o-1") == Deferred(message(2), 1)
+    assert shop.remember(message(2), "o-1") == Deferred(message(2), 1)
     assert shop.raw("o-1") is None
 
 
@@ -520,7 +520,7 @@ WRONG: dict[str, Any] = {"text": "m1", "number": 5, "map": {"m1": 1}, "null": No
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 def test_foreign_value_in_the_ledger_field_is_a_mismatch(make_shop: MakeShop, ledger: Ledger, wrong: Any) -> None:
     shop = make_shop(ledger)
-    if wrong == 5 and not isinstance(ledger, SeenIds | MessageIds):
+    if wrong == 5 and not isinstance(ledger, SeenIds | IdSet):
         pytest.skip("a number is what a mark is")
     shop.put_raw("o-1", **_broken(shop, wrong))
     for n in (1, 2):
@@ -543,7 +543,7 @@ def test_unknown_ledger_label_is_a_mismatch(shop: Shop, wrong: Any) -> None:
         pytest.skip("a set of the user's has no label")
     shop.put_raw("o-1", ow_l=wrong)
     before = shop.raw("o-1")
-    for write in (shop.add, shop.add_and_return, shop.create, shop.record, shop.seen):
+    for write in (shop.add, shop.add_and_return, shop.create, shop.remember, shop.preview):
         with pytest.raises(LedgerMismatch):
             cast("Any", write)(message(1), "o-1")
     assert shop.raw("o-1") == before

@@ -16,10 +16,10 @@ from onewrite import (
     Event,
     Gone,
     HighWaterMark,
+    IdSet,
     InSequence,
     LedgerMismatch,
     Message,
-    MessageIds,
     Outbox,
     Rejected,
     SeenIds,
@@ -69,10 +69,10 @@ def test_late_write_returns_gone_without_changes(shop: Shop) -> None:
         shop.add_and_return(LATE, "o"),
         shop.create(LATE, "o"),
         shop.touch(LATE, "o", "colour"),
-        shop.record(LATE, "o"),
+        shop.remember(LATE, "o"),
         shop.delete(LATE, "o"),
-        shop.begin(LATE, "o"),
-        shop.seen(LATE, "o"),
+        shop.begin_effect(LATE, "o"),
+        shop.preview(LATE, "o"),
     ]
     assert answers == [Gone(LATE)] * len(answers)
     assert shop.raw("o") == before
@@ -82,7 +82,7 @@ def test_messages_applied_before_the_delete_stay_duplicates(shop: Shop) -> None:
     shop.create(M1, "o")
     shop.add(M2, "o")
     shop.delete(M3, "o")
-    assert [shop.create(M1, "o"), shop.add(M2, "o"), shop.delete(M3, "o"), shop.seen(M2, "o")] == [
+    assert [shop.create(M1, "o"), shop.add(M2, "o"), shop.delete(M3, "o"), shop.preview(M2, "o")] == [
         Duplicate(M1),
         Duplicate(M2),
         Duplicate(M3),
@@ -123,7 +123,7 @@ def test_store_without_tombstones_refuses_delete_with_a_reason(make_shop: MakeSh
     assert shop.get("o") is not None
 
 
-@pytest.mark.parametrize("other", [SeenIds(name="mine"), HighWaterMark(name="mine"), MessageIds("mine")], ids=repr)
+@pytest.mark.parametrize("other", [SeenIds(name="mine"), HighWaterMark(name="mine"), IdSet("mine")], ids=repr)
 def test_store_without_tombstones_does_not_write_to_deleted_entity(make_shop: MakeShop, other: Ledger) -> None:
     shop, second = make_shop(SeenIds(), tombstones=TOMBSTONES), make_shop(other)
     first, late = Message("first", "s", sequence=1), Message("late", "s", sequence=2)
@@ -132,10 +132,10 @@ def test_store_without_tombstones_does_not_write_to_deleted_entity(make_shop: Ma
     assert second.get("o") is None
     assert second.add(late, "o") == Gone(late)
     assert second.create(late, "o") == Gone(late)
-    assert second.record(late, "o") == Gone(late)
-    assert second.seen(late, "o") == Gone(late)
-    # What MessageIds keeps is an attribute of the caller's, which a delete by another store removes.
-    assert second.add(first, "o") == (Gone(first) if isinstance(other, MessageIds) else Duplicate(first))
+    assert second.remember(late, "o") == Gone(late)
+    assert second.preview(late, "o") == Gone(late)
+    # What IdSet keeps is an attribute of the caller's, which a delete by another store removes.
+    assert second.add(first, "o") == (Gone(first) if isinstance(other, IdSet) else Duplicate(first))
     assert second.without_ledger(shop.raw("o") or {}) == shop.key("o")
 
 
@@ -149,9 +149,9 @@ def test_delete_is_not_made_if_the_callers_condition_fails(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("value", ["x", 5, True], ids=repr)
-def test_delete_is_a_mismatch_if_steps_are_something_else(shop: Shop, value: object) -> None:
-    shop.put_raw("o", n=1, ow_steps=value)
-    with pytest.raises(LedgerMismatch, match="ow_step"):
+def test_delete_is_a_mismatch_if_effects_are_something_else(shop: Shop, value: object) -> None:
+    shop.put_raw("o", n=1, ow_effects=value)
+    with pytest.raises(LedgerMismatch, match="ow_effect"):
         shop.delete(M1, "o")
     assert (shop.raw("o") or {})["n"] == 1
 
@@ -183,44 +183,44 @@ def test_delete_is_stale_after_a_later_update(make_shop: MakeShop) -> None:
     assert shop.get("o") is not None
 
 
-def test_open_step_keeps_the_entity_alive_after_its_lease(shop: Shop) -> None:
+def test_open_effect_keeps_the_entity_alive_after_its_lease(shop: Shop) -> None:
     shop.create(M1, "o")
-    begun: Any = shop.begin(M2, "o")
+    begun: Any = shop.begin_effect(M2, "o")
     for late in (0, 3600):
         shop.clock.now = NOW + late
         outcome = shop.delete(M3, "o")
         assert isinstance(outcome, Busy)
         assert outcome.until == begun.until
         assert isinstance(shop.delete(M2, "o"), Busy)
-    assert isinstance(shop.record(M2, "o", finishes=begun), Applied)
+    assert isinstance(shop.remember(M2, "o", finishes=begun), Applied)
     assert isinstance(shop.delete(M3, "o"), Applied)
 
 
-def test_delete_waits_for_the_last_step(make_shop: MakeShop) -> None:
+def test_delete_waits_for_the_last_effect(make_shop: MakeShop) -> None:
     shop = make_shop(InSequence(), tombstones=TOMBSTONES)
     one, two, three = (Message(f"m{n}", f"s{n}", sequence=1) for n in range(3))
     shop.put_raw("o", closed=True)
-    shop.begin(one, "o", lease=timedelta(minutes=2))
-    shop.begin(two, "o")
+    shop.begin_effect(one, "o", lease=timedelta(minutes=2))
+    shop.begin_effect(two, "o")
     outcome = shop.delete(three, "o", if_open=True)
     assert isinstance(outcome, Busy)
     assert outcome.until == NOW + 120
-    assert isinstance(shop.seen(three, "o"), Applied)
+    assert isinstance(shop.preview(three, "o"), Applied)
 
 
-def test_released_unsent_step_is_deleted_with_its_entity(make_shop: MakeShop) -> None:
+def test_released_unsent_effect_is_deleted_with_its_entity(make_shop: MakeShop) -> None:
     shop = make_shop(HighWaterMark(), tombstones=TOMBSTONES)
     one, two, three, delete = (Message(f"m{n}", f"s{n}", sequence=1) for n in range(4))
     shop.put_raw("o")
     for message in (one, two):
-        step: Any = shop.begin(message, "o")
-        shop.release(step, sent=False)
-    other: Any = shop.begin(three, "o")
+        effect: Any = shop.begin_effect(message, "o")
+        shop.release_effect(effect, sent=False)
+    other: Any = shop.begin_effect(three, "o")
     assert shop.delete(delete, "o") == Busy(delete, other.until, shop.get("o"))
-    assert isinstance(shop.record(three, "o", finishes=other), Applied)
+    assert isinstance(shop.remember(three, "o", finishes=other), Applied)
     assert isinstance(shop.delete(delete, "o"), Applied)
-    assert [type(shop.begin(message, "o")) for message in (one, two)] == [Gone, Gone]
-    assert shop.open_steps("o") == []
+    assert [type(shop.begin_effect(message, "o")) for message in (one, two)] == [Gone, Gone]
+    assert shop.open_effects("o") == []
 
 
 def test_tombstone_does_not_keep_the_former_entitys_ttl(shop: Shop) -> None:

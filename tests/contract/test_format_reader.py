@@ -19,9 +19,9 @@ from onewrite import (
     Event,
     Gone,
     HighWaterMark,
+    IdSet,
     InSequence,
     Message,
-    MessageIds,
     Outbox,
     SeenIds,
     Stale,
@@ -43,7 +43,17 @@ EVENTS = (Event("A", {"n": 1}), Event("B", "é"), Event("A", None), Event("C", [
 DAY = timedelta(days=1)
 
 What: TypeAlias = Literal[
-    "add", "create", "record", "delete", "begin", "finish", "release", "fold", "flush", "wait", "expire"
+    "add",
+    "create",
+    "remember",
+    "delete",
+    "begin_effect",
+    "finish",
+    "release_effect",
+    "update_batch",
+    "flush",
+    "wait",
+    "expire",
 ]
 WHATS: tuple[What, ...] = get_args(What)
 
@@ -70,24 +80,26 @@ class Case(NamedTuple):
         ]
 
 
-BESIDE = SeenIds(name="other", also=SeenIds())
+BESIDE = SeenIds(name="other", previous=SeenIds())
 CASES = {
     "ids": Case((SeenIds(),), sources=("", "order-7", "a.b$c%d\0+e", "another")),
     "ids for 36 hours": Case((SeenIds(retention=timedelta(hours=36)),), lasts=timedelta(hours=36)),
     "readable ids": Case((SeenIds(readable=True),), sources=("", "order-7", "@x", "another")),
     "ids forever": Case((SeenIds(retention=None),)),
     "readable ids forever, with a name": Case((SeenIds(retention=None, readable=True, name="b"),), ("b",)),
-    "message ids": Case((MessageIds(),), ("@messageIDs",)),
+    "message ids": Case((IdSet("messageIDs"),), ("@messageIDs",)),
     "marks": Case((HighWaterMark(),)),
     "marks that are texts, with a name": Case((HighWaterMark(name="b-1"),), ("b-1",), texts=True),
     "in sequence": Case((InSequence(),)),
-    "ids of two names": Case((SeenIds(also=SeenIds(name="other")), BESIDE), ("", "other")),
-    "ids beside a set": Case((SeenIds(also=MessageIds()), MessageIds(also=SeenIds())), ("", "@messageIDs")),
+    "ids of two names": Case((SeenIds(previous=SeenIds(name="other")), BESIDE), ("", "other")),
+    "ids beside a set": Case(
+        (SeenIds(previous=IdSet("messageIDs")), IdSet("messageIDs", previous=SeenIds())), ("", "@messageIDs")
+    ),
     "marks of two names": Case(
-        (HighWaterMark(also=HighWaterMark(name="m")), HighWaterMark(name="m", also=HighWaterMark())), ("", "m")
+        (HighWaterMark(previous=HighWaterMark(name="m")), HighWaterMark(name="m", previous=HighWaterMark())), ("", "m")
     ),
 }
-STEPS = st.lists(st.tuples(st.sampled_from(WHATS), st.integers(0, 18), st.integers(0, 1), st.booleans()), max_size=30)
+EFFECTS = st.lists(st.tuples(st.sampled_from(WHATS), st.integers(0, 18), st.integers(0, 1), st.booleans()), max_size=30)
 _places = (Place(f"reader{n}") for n in itertools.count())
 
 
@@ -103,10 +115,10 @@ def test_reader_of_the_format_page_agrees_with_the_library(opened: MakeIn, case:
     @settings(
         max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
     )
-    @given(STEPS)
-    def agree(steps: list[tuple[What, int, int, bool]]) -> None:
+    @given(EFFECTS)
+    def agree(effects: list[tuple[What, int, int, bool]]) -> None:
         history = History(opened, case)
-        for what, which, service, odd in steps:
+        for what, which, service, odd in effects:
             history.go_on(what, history.messages[which], history.shops[service % len(history.shops)], odd=odd)
         for message in history.messages:
             history.compare_message(message)
@@ -124,21 +136,21 @@ class History:
 
     def go_on(self, what: What, message: Message, shop: Shop, *, odd: bool) -> None:
         before, emit = self.stored(), EVENTS if odd else None
-        if what in ("add", "create", "record", "delete"):
-            options = {} if what == "record" else {"emit": emit}
+        if what in ("add", "create", "remember", "delete"):
+            options = {} if what == "remember" else {"emit": emit}
             if isinstance(getattr(shop, what)(message, ORDER, **options), Applied) and "emit" in options and emit:
                 self.compare_ids(message, shop, emit)
-        elif what == "begin":
-            if isinstance(begun := shop.begin(message, ORDER), Begun):
+        elif what == "begin_effect":
+            if isinstance(begun := shop.begin_effect(message, ORDER), Begun):
                 self.begun[repr(message)] = shop, begun
-        elif what in ("finish", "release") and (open_step := self.begun.get(repr(message))):
-            its_shop, begun = open_step
+        elif what in ("finish", "release_effect") and (open_effect := self.begun.get(repr(message))):
+            its_shop, begun = open_effect
             if what == "finish":
                 its_shop.add(message, ORDER, finishes=begun)
             else:
-                its_shop.release(begun, sent=odd)
-        elif what == "fold":
-            shop.fold([message, *self.messages[:2]], ORDER)
+                its_shop.release_effect(begun, sent=odd)
+        elif what == "update_batch":
+            shop.update_batch([message, *self.messages[:2]], ORDER)
         elif what == "flush":
             self.flush(shop, before, accepted=2 if odd else len(EVENTS) * 30)
         elif what == "wait":
@@ -181,7 +193,7 @@ class History:
         assert [event["id"] for event in self.stored()["ow_events"]][-len(emit) :] == ids
 
     def compare_entity(self, shop: Shop) -> None:
-        """The page says which fields are the caller's, which steps are open, and whether the entity was deleted."""
+        """The page says which fields are the caller's, which effects are open, and whether the entity was deleted."""
         stored = self.stored()
         tombstone = format_reader.tombstone(stored)
         sets = {name.removeprefix("@") for name in self.case.names if name.startswith("@")}
@@ -190,19 +202,21 @@ class History:
         if tombstone:
             assert (tombstone["expires"] is None) == bool(stored.get("ow_events"))
         else:
-            left = format_reader.steps(stored).values()
-            assert sorted(step.message.id for step in shop.open_steps(ORDER)) == sorted(step["id"] for step in left)
+            left = format_reader.effects(stored).values()
+            assert sorted(effect.message.id for effect in shop.open_effects(ORDER)) == sorted(
+                effect["id"] for effect in left
+            )
 
     def compare_message(self, message: Message) -> None:
-        """The page says what the library says of the message: that it was seen, that its step is open, that the entity is gone."""
+        """The page says what the library says of the message: that it was seen, that its effect is open, that the entity is gone."""
         stored, its = self.stored(), told(message)
         names = self.case.names
         seen = any(format_reader.remembers(stored, name, its) for name in names)
-        marks = {format_reader.step_mark(its, name) for name in names} & format_reader.steps(stored).keys()
+        marks = {format_reader.effect_mark(its, name) for name in names} & format_reader.effects(stored).keys()
         for mark in marks:
-            assert format_reader.steps(stored)[mark]["key"] == format_reader.child(its, "charge")
+            assert format_reader.effects(stored)[mark]["key"] == format_reader.child(its, "charge")
         for shop in self.shops:
-            answer = shop.seen(message, ORDER)
+            answer = shop.preview(message, ORDER)
             if marks:  # although a later message of the source may have moved the mark
                 assert isinstance(answer, (Busy, Uncertain))
             elif seen:

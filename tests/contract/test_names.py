@@ -14,10 +14,10 @@ from onewrite import (
     Duplicate,
     Event,
     HighWaterMark,
+    IdSet,
     InSequence,
     InvalidUpdate,
     Message,
-    MessageIds,
     Outbox,
     SeenIds,
     Tombstones,
@@ -29,19 +29,19 @@ OUTBOX, TOMBSTONES = Outbox("shop/orders"), Tombstones(timedelta(days=30))
 LEDGERS: dict[str, Ledger] = {
     "seen": SeenIds(),
     "seen by name": SeenIds(name="billing"),
-    "message ids": MessageIds(),
+    "message ids": IdSet("messageIDs"),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
 }
-# One of each kind that a ledger, an outbox, a step or a tombstone uses, and what no version has used yet.
+# One of each kind that a ledger, an outbox, an effect or a tombstone uses, and what no version has used yet.
 OURS = [
     *("ow_l", "ow_r", "ow_r0", "ow_36ht_r", "ow_14dt_r5", "ow_all", "ow_allt", "ow_@", "ow_@order-7", "ow_t"),
-    *("ow_o", "ow_events", "ow_sent", "ow_life", "ow_due", "ow_shard", "ow_steps", "ow_step_ab", "ow_tombstone"),
+    *("ow_o", "ow_events", "ow_sent", "ow_life", "ow_due", "ow_shard", "ow_effects", "ow_effect_ab", "ow_tombstone"),
     *("ow_billing:l", "ow_", "ow_new"),
 ]
 # What looks like these, and where handlers and other libraries keep what they remember.
-THEIRS = ["ow", "owl", "OW_l", "ow-l", "_ow_l", "events", "outbox", "attempt", "expiresAt", "steps", "ids"]
-STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
+THEIRS = ["ow", "owl", "OW_l", "ow-l", "_ow_l", "events", "outbox", "attempt", "expiresAt", "effects", "ids"]
+EFFECT: dict[str, Any] = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(hours=1)}
 
 
 def message(n: int) -> Message:
@@ -60,9 +60,9 @@ def _on_dynamodb(key: dict[str, Any], name: str) -> Iterator[tuple[str, list[Any
     yield "update_item", [], {**update, "Key": {**key, name: 1}}
     yield "put_item", [], {"Item": {**key, name: own}}
     yield "put_item", [], {"Item": {**key, "orderId": "another"}, **asks}
-    yield "record", [], {"Key": key, **asks}
+    yield "remember", [], {"Key": key, **asks}
     yield "delete_item", [], {"Key": key, **asks}
-    yield "begin", ["charge"], {"Key": key, **STEP, **asks}
+    yield "begin_effect", ["charge"], {"Key": key, **EFFECT, **asks}
 
 
 def _on_mongodb(key: dict[str, Any], name: str) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
@@ -78,10 +78,10 @@ def _on_mongodb(key: dict[str, Any], name: str) -> Iterator[tuple[str, list[Any]
         yield "find_one_and_update", [key, update], {"upsert": True}
     for query in ({**key, name: 1}, {**key, "$or": [{f"{name}.a": 1}]}, {**key, "$expr": {"$gt": [f"${name}", 1]}}):
         yield "update_one", [query, change], {}
-        yield "record", [query], {}
+        yield "remember", [query], {}
         yield "delete_one", [query], {}
-        yield "begin", ["charge", query], STEP
-        yield "seen", [query], {}
+        yield "begin_effect", ["charge", query], EFFECT
+        yield "preview", [query], {}
     yield "insert_one", [{"_id": "another", name: 1}], {}
 
 
@@ -117,16 +117,16 @@ def test_call_that_uses_reserved_names_is_refused_before_sending(make_shop: Make
     assert isinstance(shop.add(message(2), "o"), Applied)
 
 
-def test_fold_refuses_reserved_names(make_shop: MakeShop) -> None:
+def test_batch_refuses_reserved_names(make_shop: MakeShop) -> None:
     shop: Any = make_shop(SeenIds())
     shop.add(message(1), "o")
     before, key, dynamodb = shop.raw("o"), shop.key("o"), "dynamo" in shop.name
     for name in OURS:
         names = {"ExpressionAttributeNames": {"#f": name}, "ExpressionAttributeValues": {":v": 1}}
         native: dict[str, Any] = {"Key": key, "UpdateExpression": "SET #f = :v", **names}
-        fold = native if dynamodb else {"filter": key, "update": {"$set": {name: 1}}}
+        batch = native if dynamodb else {"filter": key, "update": {"$set": {name: 1}}}
         with pytest.raises(InvalidUpdate, match="reserved for onewrite"):
-            shop.fold_by([message(2), message(3)], lambda _, fold=fold: fold)
+            shop.batch_by([message(2), message(3)], lambda _, batch=batch: batch)
     assert shop.raw("o") == before
 
 
@@ -157,7 +157,7 @@ def test_entity_is_accepted_with_any_stored_values(make_shop: MakeShop, ledger: 
     shop: Any = make_shop(ledger, OUTBOX, TOMBSTONES)
     others = [make_shop(each) for each in (SeenIds(name="a"), HighWaterMark(name="b"))]
     dynamodb, n = "dynamo" in shop.name, 0
-    for name in [*THEIRS, *(["messageIDs"] if not isinstance(ledger, MessageIds) else [])]:
+    for name in [*THEIRS, *(["messageIDs"] if not isinstance(ledger, IdSet) else [])]:
         storing = _storing(dynamodb, shop.key("o"), name)
         for method, arguments, native in storing if name in ("events", "messageIDs") else storing[:1]:
             n += 1
@@ -165,13 +165,13 @@ def test_entity_is_accepted_with_any_stored_values(make_shop: MakeShop, ledger: 
             n += 1
             assert isinstance(_done(shop, method, [message(n), *arguments], native), Applied), (name, native, arguments)
             assert not isinstance(shop.add(message(n), "o"), Applied)
-            assert isinstance(shop.seen(message(n + 1), "o"), Applied)
+            assert isinstance(shop.preview(message(n + 1), "o"), Applied)
     for other in others:
         assert [type(other.add(message(1), "o")) for _ in range(2)] == [Applied, Duplicate]
     assert shop.relay(lambda events: None).flush("o").published
-    step = shop.begin(message(n + 1), "o")
-    assert isinstance(step, Begun)
-    assert isinstance(shop.add(message(n + 1), "o", finishes=step), Applied)
+    effect = shop.begin_effect(message(n + 1), "o")
+    assert isinstance(effect, Begun)
+    assert isinstance(shop.add(message(n + 1), "o", finishes=effect), Applied)
     assert isinstance(shop.delete(message(n + 2), "o"), Applied)
     assert shop.get("o") is None
 
@@ -189,7 +189,7 @@ def test_read_hides_reserved_names(make_shop: MakeShop) -> None:
     outcomes: list[Callable[[], Any]] = [
         lambda: shop.add_and_return(message(2), "o"),
         lambda: shop.add_and_return(message(2), "o"),
-        lambda: shop.seen(message(3), "o"),
+        lambda: shop.preview(message(3), "o"),
         lambda: shop.create(message(4), "o"),
     ]
     for outcome in outcomes:
@@ -197,7 +197,7 @@ def test_read_hides_reserved_names(make_shop: MakeShop) -> None:
 
 
 def test_callers_set_is_a_ledger_only_if_requested(make_shop: MakeShop) -> None:
-    asks: list[Shop] = [make_shop(MessageIds()), make_shop(SeenIds(name="a", also=MessageIds()))]
+    asks: list[Shop] = [make_shop(IdSet("messageIDs")), make_shop(SeenIds(name="a", previous=IdSet("messageIDs")))]
     other = make_shop(SeenIds(), tombstones=TOMBSTONES)
     asks[0].add(message(1), "o")
     for shop in asks:

@@ -24,12 +24,12 @@ ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 5, "", "x", "ow1 outbox shop/orders", "ow1 marks"),
     *([], [1], [[]], ["x"], [{"x": 1}], {}, {"0": 1}, {"%": None}, {"%": 0}, {"%": []}, {"r1": {}}),
 )
-OURS = ("messageIDs", "ow_l", "ow_r", "ow_@", "ow_all", "ow_sent", "ow_life", "ow_steps", "ow_tombstone")
+OURS = ("messageIDs", "ow_l", "ow_r", "ow_@", "ow_all", "ow_sent", "ow_life", "ow_effects", "ow_tombstone")
 WAYS: dict[str, Callable[[Any, Message], Any]] = {
     "update": lambda shop, m: shop.add(m, "o", create="dynamo" in shop.name, emit=PAID),
     "pipeline": lambda shop, m: shop._done(shop._guarded.update_one(m, shop.key("o"), [{"$set": {"n": 1}}], emit=PAID)),
     "delete": lambda shop, m: shop.delete(m, "o", emit=PAID),
-    "begin": lambda shop, m: shop.begin(m, "o"),
+    "begin_effect": lambda shop, m: shop.begin_effect(m, "o"),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.encoders import jsonable_encoder
 
-from onewrite import Applied, Begun, Event, HighWaterMark, InSequence, Message, MessageIds, Outbox, SeenIds, Tombstones
+from onewrite import Applied, Begun, Event, HighWaterMark, IdSet, InSequence, Message, Outbox, SeenIds, Tombstones
 from onewrite.core.ledgers import Ledger
 from tests.contract.stores import MakeShop
 
@@ -17,10 +17,10 @@ LEDGERS: dict[str, Ledger] = {
     "ids": SeenIds(),
     "readable ids": SeenIds(timedelta(hours=36), readable=True, name="billing"),
     "ids forever": SeenIds(retention=None),
-    "message ids": MessageIds(),
+    "message ids": IdSet("messageIDs"),
     "marks": HighWaterMark(),
     "sequence": InSequence(),
-    "ids after marks": SeenIds(name="new", also=HighWaterMark()),
+    "ids after marks": SeenIds(name="new", previous=HighWaterMark()),
 }
 OUTBOX, TOMBSTONES = Outbox("shop/orders"), Tombstones(timedelta(days=14))
 
@@ -41,9 +41,9 @@ def test_entity_can_be_read_as_json(make_shop: MakeShop, ledger: Ledger) -> None
     for order in ("open", "gone"):
         assert isinstance(shop.create(message(1), order, emit=[Event("Created", {"n": 1})]), Applied)
         assert isinstance(shop.add(message(2), order), Applied)
-    assert isinstance(shop.begin(message(3), "open"), Begun)
-    assert isinstance(shop.begin(message(1, "order-8").part("line"), "open"), Begun)
+    assert isinstance(shop.begin_effect(message(3), "open"), Begun)
+    assert isinstance(shop.begin_effect(message(1, "order-8").part("line"), "open"), Begun)
     assert isinstance(shop.delete(message(3), "gone", emit=[Event("Deleted", None)]), Applied)
-    for name, part in (("open", "ow_steps"), ("gone", "ow_tombstone")):
+    for name, part in (("open", "ow_effects"), ("gone", "ow_tombstone")):
         for read in read_as_json(shop.raw(name)):
             assert {"ow_events", part} <= read.keys()

@@ -160,11 +160,11 @@ def test_postponed_entity_is_retried_when_due(swept_shop: Shop) -> None:
     drawing(relay._relay, 1.0)
     assert len(relay.sweep().refused) == 1
     broker.refuses = lambda _: False
-    assert relay.ring("o").entities == 0
+    assert relay.notify("o").entities == 0
     assert relay.sweep().entities == 0
-    assert [each.age for each in relay.waiting()] == [0.0]
+    assert [each.age for each in relay.pending()] == [0.0]
     swept_shop.clock.now += 2
-    assert relay.ring("o").published == 1
+    assert relay.notify("o").published == 1
 
 
 def test_sweep_finds_unpublished_entities_but_not_recent_ones(swept_shop: Shop) -> None:
@@ -173,12 +173,12 @@ def test_sweep_finds_unpublished_entities_but_not_recent_ones(swept_shop: Shop) 
     for n in range(12):
         shop.add(M1, f"o{n}", emit=[Event("A", n), Event("B", n)])
     assert relay.sweep(older_than=timedelta(seconds=5)).published == 0
-    assert len(relay.waiting()) == 12
+    assert len(relay.pending()) == 12
     shop.clock.now += 5
     swept = relay.sweep(older_than=timedelta(seconds=5))
     assert (swept.entities, swept.published, swept.pending, swept.oldest) == (12, 24, 0, 0.0)
     assert sorted(broker.said()) == [("A", 1)] * 12 + [("B", 2)] * 12
-    assert (relay.sweep().published, relay.waiting()) == (0, [])
+    assert (relay.sweep().published, relay.pending()) == (0, [])
 
 
 def test_recreated_entity_is_a_different_source(shop: Shop) -> None:
@@ -300,7 +300,7 @@ def test_event_is_not_emitted_by_another_outboxs_writer(make_shop: MakeShop, nam
     with pytest.raises(LedgerMismatch, match="To rename an outbox"):
         other.delete(M2, "o", emit=[PAID])
     with pytest.raises(LedgerMismatch, match="To rename an outbox"):
-        other.fold([M2, Message("m3")], "o", Adding(emit=lambda m: Event("Paid", 1, cause=m)))
+        other.update_batch([M2, Message("m3")], "o", Adding(emit=lambda m: Event("Paid", 1, cause=m)))
     assert shop.raw("o") == before
     assert isinstance(other.add(M2, "o"), Applied)  # which emits nothing
     assert "ow_o" not in (other.get("o") or {})

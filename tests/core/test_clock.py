@@ -41,7 +41,7 @@ def test_relay_does_nothing_under_a_wrong_clock(clock: Callable[[], Any]) -> Non
         store.delete_item(Message("m2"), Key={"id": "a"}, emit=[Event("B", 2)])
         before, published = orders.scan()["Items"], list[Any]()
         relay = Relay(store, published.extend, clock=clock)
-        for act in (relay.sweep, relay.waiting, lambda: relay.ring([{"id": "a"}]), lambda: relay.flush(Key={"id": "a"})):
+        for act in (relay.sweep, relay.pending, lambda: relay.notify([{"id": "a"}]), lambda: relay.flush(Key={"id": "a"})):
             with refused():
                 act()
         assert (published, orders.scan()["Items"]) == ([], before)

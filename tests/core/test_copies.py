@@ -25,7 +25,7 @@ NOW = 1_790_000_000.0
 M = Message("m1")
 TOMBSTONES = Tombstones(timedelta(days=14))
 SEAMS: Any = {"clock": lambda: NOW, "outbox": Outbox("shop")}
-STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+EFFECT: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
 
 
 def spoil(value: Any) -> None:
@@ -46,11 +46,11 @@ def events() -> list[Event]:
     return [Event("Paid", {"lines": [{"cents": 1}], "to": {"name": "ann"}})]
 
 
-# --- steps --------------------------------------------------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["dynamodb", "mongodb"])
-def step_at(request: pytest.FixtureRequest) -> Iterator[tuple[Any, dict[str, Any], list[float]]]:
+def effect_at(request: pytest.FixtureRequest) -> Iterator[tuple[Any, dict[str, Any], list[float]]]:
     """A store, the arguments that name an entity of its, and the time."""
     now = [NOW]
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
@@ -63,22 +63,22 @@ def step_at(request: pytest.FixtureRequest) -> Iterator[tuple[Any, dict[str, Any
             yield store, {"filter": {"_id": {"order": "o"}}}, now
 
 
-@pytest.mark.parametrize("found_by", [None, "begin", "seen", "open_steps"])
-def test_step_is_finished_if_its_key_dict_was_reused(step_at: Any, found_by: str | None) -> None:
-    store, named, now = step_at
+@pytest.mark.parametrize("found_by", [None, "begin_effect", "preview", "open_effects"])
+def test_effect_is_finished_if_its_key_dict_was_reused(effect_at: Any, found_by: str | None) -> None:
+    store, named, now = effect_at
     own_name = deepcopy(named)
-    claim = store.begin(M, "charge", **named, **STEP)
+    claim = store.begin_effect(M, "charge", **named, **EFFECT)
     if found_by is not None:
         now[0] += 3600
         found: dict[str, Any] = {
-            "begin": lambda: store.begin(M, "charge", **named, **STEP),
-            "seen": lambda: store.seen(M, **named),
-            "open_steps": lambda: store.open_steps(**named)[0],
+            "begin_effect": lambda: store.begin_effect(M, "charge", **named, **EFFECT),
+            "preview": lambda: store.preview(M, **named),
+            "open_effects": lambda: store.open_effects(**named)[0],
         }
         claim = found[found_by]()
     assert isinstance(claim, Begun if found_by is None else Uncertain)
     spoil(named)
-    assert isinstance(store.record(M, **own_name, finishes=claim), Applied)
+    assert isinstance(store.remember(M, **own_name, finishes=claim), Applied)
 
 
 class Spoils:
@@ -110,7 +110,7 @@ REFUSED: dict[str, Any] = {"ConditionExpression": "n > :many", "ExpressionAttrib
 LONG: dict[str, tuple[Ledger, str, dict[str, Any]]] = {
     "a refusal moves the mark": (InSequence(), "update_item", {**ITEM, **SET, **REFUSED, "rejected_ok": True}),
     "a delete cleans up": (SeenIds(), "delete_item", ITEM),
-    "a fold meets another step": (SeenIds(), "fold", {**ITEM, **SET}),
+    "a batch meets another effect": (SeenIds(), "update_batch", {**ITEM, **SET}),
 }
 
 
@@ -119,12 +119,16 @@ def test_asynchronous_call_keeps_its_item_if_its_key_is_reused(ledger: Ledger, m
     given, message = deepcopy(native), Message("m1", source="s", sequence=1)
     with moto_table("orders") as table:
         table.put_item(Item={"orderId": "o", "n": 0})
-        if method == "fold":
-            GuardedTable(table, ledger, clock=lambda: NOW).begin(Message("m0"), "charge", **ITEM, **STEP)
+        if method == "update_batch":
+            GuardedTable(table, ledger, clock=lambda: NOW).begin_effect(Message("m0"), "charge", **ITEM, **EFFECT)
         client: Any = boto3.client("dynamodb", region_name=table.meta.client.meta.region_name)
         spoils: Any = Spoils(client, given)
         store = AsyncGuardedTable(spoils, ledger, table_name="orders", tombstones=TOMBSTONES, clock=lambda: NOW)
-        asyncio.run(store.fold([message], lambda _: given) if method == "fold" else getattr(store, method)(message, **given))
+        asyncio.run(
+            store.update_batch([message], lambda _: given)
+            if method == "update_batch"
+            else getattr(store, method)(message, **given)
+        )
         (item,) = table.scan()["Items"]
         client.close()
     assert given["Key"] == "spoilt"
@@ -135,12 +139,12 @@ def test_asynchronous_call_keeps_its_item_if_its_key_is_reused(ledger: Ledger, m
 AWAITED: dict[str, tuple[dict[str, Any], Any]] = {
     "update_one": ({"filter": {"_id": {"order": "o"}}, "update": {"$set": {"n": {"is": 1}}}}, {"n": {"is": 1}}),
     "find_one_and_update": ({"filter": {"_id": {"order": "o"}}, "update": {"$set": {"n": {"is": 1}}}}, {"n": {"is": 1}}),
-    "record": ({"filter": {"_id": {"order": "o"}}}, {"n": 0}),
+    "remember": ({"filter": {"_id": {"order": "o"}}}, {"n": 0}),
     "delete_one": ({"filter": {"_id": {"order": "o"}}}, {}),
-    "begin": ({"filter": {"_id": {"order": "o"}}, "name": "charge", **STEP}, {"n": 0}),
-    "seen": ({"filter": {"_id": {"order": "o"}}}, {"n": 0}),
-    "open_steps": ({"filter": {"_id": {"order": "o"}}}, {"n": 0}),
-    "fold": ({"filter": {"_id": {"order": "o"}}, "update": {"$set": {"n": {"is": 1}}}}, {"n": {"is": 1}}),
+    "begin_effect": ({"filter": {"_id": {"order": "o"}}, "name": "charge", **EFFECT}, {"n": 0}),
+    "preview": ({"filter": {"_id": {"order": "o"}}}, {"n": 0}),
+    "open_effects": ({"filter": {"_id": {"order": "o"}}}, {"n": 0}),
+    "update_batch": ({"filter": {"_id": {"order": "o"}}, "update": {"$set": {"n": {"is": 1}}}}, {"n": {"is": 1}}),
     "insert_one": ({"document": {"_id": {"order": "new"}, "lines": [{"cents": 1}]}}, {"n": 0}),
 }
 
@@ -151,13 +155,13 @@ def test_asynchronous_write_copies_arguments_before_its_first_request(method: st
     with mongomock_collection("orders") as collection:
         collection.insert_one({"_id": {"order": "o"}, "n": 0})
         seen, message = GuardedCollection(collection, ledger), Message("m2", source="s", sequence=2)
-        seen.record(Message("m0", source="s", sequence=0), {"_id": {"order": "o"}})
+        seen.remember(Message("m0", source="s", sequence=0), {"_id": {"order": "o"}})
         given, left = deepcopy(AWAITED[method])
         awaited: Any = AsyncStandInCollection(collection)
         store = AsyncGuardedCollection(Spoils(awaited, given), ledger, tombstones=TOMBSTONES, clock=lambda: NOW)
-        arguments = () if method == "open_steps" else (message,)
-        if method == "fold":
-            answer = asyncio.run(store.fold([message, Message("m3", source="s", sequence=3)], lambda _: given))
+        arguments = () if method == "open_effects" else (message,)
+        if method == "update_batch":
+            answer = asyncio.run(store.update_batch([message, Message("m3", source="s", sequence=3)], lambda _: given))
         else:
             answer = asyncio.run(getattr(store, method)(*arguments, **given))
         assert "spoilt" in repr(given)
@@ -166,10 +170,10 @@ def test_asynchronous_write_copies_arguments_before_its_first_request(method: st
     assert {name: documents["o"][name] for name in ("n",) if name in documents["o"]} == left
     if method == "insert_one":
         assert documents["new"]["lines"] == [{"cents": 1}]
-    assert isinstance(answer, list | Applied | Begun) or method == "seen"
+    assert isinstance(answer, list | Applied | Begun) or method == "preview"
 
 
-# --- folds and relays ---------------------------------------------------------------------------------------------------
+# --- batches and relays ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", [{"orderId": "other", "_id": "other"}, {"cents": 5}], ids=repr)
@@ -194,5 +198,5 @@ def test_publisher_can_change_an_events_entity(change: dict[str, Any]) -> None:
         for store in (orders, documents):
             relay = Relay(store, publish, clock=lambda: NOW + 10)
             assert [relay.sweep().published for _ in range(2)] == [3, 0]
-            assert relay.waiting() == []
+            assert relay.pending() == []
     assert len(told) == len({*told}) == 6

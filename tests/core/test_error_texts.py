@@ -20,7 +20,7 @@ SECRET = "4111-1111"
 PAY = Message("pay", "s", body={"card": SECRET}, attributes={"card": SECRET}, system={"card": SECRET})
 KEY = {"orderId": SECRET}
 DOCUMENT = {"_id": SECRET}
-STEP = Begun(PAY, "key", "f", since=0.0, until=9.0, entity_key={"_id": "o", "orderId": "o"})
+EFFECT = Begun(PAY, "key", "f", since=0.0, until=9.0, entity_key={"_id": "o", "orderId": "o"})
 Call = Callable[[Any], Any]
 
 
@@ -39,8 +39,8 @@ CALLS_OF_TABLES: dict[str, Call] = {
     "a typed value": lambda store: store.update_item(
         PAY, Key=KEY, UpdateExpression="SET c = :c", ExpressionAttributeValues={":c": {"S": SECRET}}
     ),
-    "another entity's step": lambda store: store.record(PAY, Key=KEY, finishes=STEP),
-    "a wrong option": lambda store: store.record(PAY, Key=KEY, rejected_ok=SECRET),
+    "another entity's effect": lambda store: store.remember(PAY, Key=KEY, finishes=EFFECT),
+    "a wrong option": lambda store: store.remember(PAY, Key=KEY, rejected_ok=SECRET),
 }
 CALLS_OF_COLLECTIONS: dict[str, Call] = {
     "a stage": lambda store: store.update_one(PAY, DOCUMENT, [{"$set": {"card": SECRET}, "$unset": SECRET}]),
@@ -50,8 +50,8 @@ CALLS_OF_COLLECTIONS: dict[str, Call] = {
         PAY, {**DOCUMENT, "$expr": {"$getField": {"$concat": [SECRET]}}}, {"$set": {"n": 1}}
     ),
     "a field's name": lambda store: store.update_one(PAY, DOCUMENT, {"$set": {SECRET.encode(): 1}}),
-    "another entity's step": lambda store: store.record(PAY, DOCUMENT, finishes=STEP),
-    "two entities of a fold": lambda store: store.fold(
+    "another entity's effect": lambda store: store.remember(PAY, DOCUMENT, finishes=EFFECT),
+    "two entities of a batch": lambda store: store.update_batch(
         [PAY, Message("other")],
         lambda fresh: {"filter": {"_id": f"{SECRET}{len(fresh)}", "n": 5}, "update": {"$set": {"n": 1}}},
     ),
@@ -82,7 +82,7 @@ SHOWN: list[Any] = [
     Applied(PAY, {"card": SECRET}, response={"card": SECRET}),
     Rejected(PAY, {"card": SECRET}),
     Stale(PAY, 3, {"card": SECRET}),
-    STEP,
+    EFFECT,
     Event("Paid", {"card": SECRET}),
     Outgoing("id", "source", "Paid", 1, "now", f'"{SECRET}"', "pay", {"card": SECRET}),
 ]

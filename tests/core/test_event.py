@@ -100,11 +100,11 @@ def test_decimal_is_exact_in_any_context() -> None:
 
 
 def test_body_too_large_for_the_broker_is_refused_at_emit() -> None:
-    outbox = Outbox("o", largest_event=10)
+    outbox = Outbox("o", max_event_bytes=10)
     assert _body("é" * 4, outbox) == '"éééé"'
     with pytest.raises(InvalidUpdate, match="has 12 bytes, but this outbox accepts at most 10"):
         _body("é" * 5, outbox)
-    assert _body(1, Outbox("o", largest_event=1)) == "1"
+    assert _body(1, Outbox("o", max_event_bytes=1)) == "1"
 
 
 def test_event_ids_are_stable_and_differ_within_a_message() -> None:
@@ -166,7 +166,7 @@ def test_name_and_cause_must_be_strings(name: str) -> None:
         *[{"name": name} for name in ("", "a b", 1, "1:2", ":a")],
         *[{"shards": shards} for shards in (0, 1.5)],
         *[{"index": index} for index in ("", 1)],
-        *[{"largest_event": size} for size in (0, "100", True)],
+        *[{"max_event_bytes": size} for size in (0, "100", True)],
         {"default": 5},
     ],
     ids=repr,

@@ -17,7 +17,7 @@ from tests.support.seams import name_calls
 NOW = 1_790_000_000.0
 M1, M2 = Message("m1", source="s", sequence=1), Message("m2", source="s", sequence=2)
 KEY, ONE = {"orderId": "o-1"}, {"_id": "o-1"}
-STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+EFFECT: dict[str, Any] = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
 EVENTS = [Event("Paid", 1)]
 BEGUN = Begun(M1, "key", "fence", NOW, NOW + 60, True, entity_key=KEY)
 BEGUN_ONE = Begun(M1, "key", "fence", NOW, NOW + 60, True, entity_key=ONE)
@@ -34,14 +34,14 @@ OF_TABLES: dict[str, Case] = {
     "finishes": ("update_item", [M1], {"Key": KEY, **ADD, "finishes": BEGUN}, "fence"),
     "put_item": ("put_item", [M1], {"Item": {**KEY, "paid": True}}, "paid"),
     "delete_item": ("delete_item", [M1], {"Key": KEY}, "ow_tombstone"),
-    "record": ("record", [M1], {"Key": KEY}, "o-1"),
-    "begin": ("begin", [M1, "charge"], {"Key": KEY, **STEP}, "ow_step"),
-    "perform": ("perform", [M1, "charge", print], {"Key": KEY, "then": dict, **STEP}, "ow_step"),
-    "release": ("release", [BEGUN], {}, "fence"),
-    "fold": ("fold", [[M1, M2], lambda fresh: {"Key": KEY, **ADD}], {}, "ADD n :n"),
-    "seen": ("seen", [M1], {"Key": KEY}, "ConsistentRead"),
+    "remember": ("remember", [M1], {"Key": KEY}, "o-1"),
+    "begin_effect": ("begin_effect", [M1, "charge"], {"Key": KEY, **EFFECT}, "ow_effect"),
+    "perform_effect": ("perform_effect", [M1, "charge", print], {"Key": KEY, "then": dict, **EFFECT}, "ow_effect"),
+    "release_effect": ("release_effect", [BEGUN], {}, "fence"),
+    "update_batch": ("update_batch", [[M1, M2], lambda fresh: {"Key": KEY, **ADD}], {}, "ADD n :n"),
+    "preview": ("preview", [M1], {"Key": KEY}, "ConsistentRead"),
     "get_item": ("get_item", [], {"Key": KEY}, "o-1"),
-    "open_steps": ("open_steps", [], {"Key": KEY}, "o-1"),
+    "open_effects": ("open_effects", [], {"Key": KEY}, "o-1"),
 }
 OF_COLLECTIONS: dict[str, Case] = {
     "update_one": ("update_one", [M1, ONE, INC], {"upsert": True}, "'$inc': {'n': 1}"),
@@ -52,14 +52,14 @@ OF_COLLECTIONS: dict[str, Case] = {
     "insert_one": ("insert_one", [M1, {**ONE, "n": 1}], {}, "'document': {'_id': 'o-1', 'n': 1"),
     "delete_one": ("delete_one", [M1, ONE], {}, "ow_tombstone"),
     "find_one_and_delete": ("find_one_and_delete", [M1, ONE], {}, "ow_tombstone"),
-    "record": ("record", [M1, ONE], {}, "'upsert': True"),
-    "begin": ("begin", [M1, "charge", ONE], STEP, "ow_steps"),
-    "perform": ("perform", [M1, "charge", print, ONE], {"then": dict, **STEP}, "ow_steps"),
-    "release": ("release", [BEGUN_ONE], {}, "fence"),
-    "fold": ("fold", [[M1, M2], lambda fresh: {"filter": ONE, "update": INC}], {}, "$inc"),
-    "seen": ("seen", [M1, ONE], {}, "'filter': {'_id': 'o-1'}"),
+    "remember": ("remember", [M1, ONE], {}, "'upsert': True"),
+    "begin_effect": ("begin_effect", [M1, "charge", ONE], EFFECT, "ow_effects"),
+    "perform_effect": ("perform_effect", [M1, "charge", print, ONE], {"then": dict, **EFFECT}, "ow_effects"),
+    "release_effect": ("release_effect", [BEGUN_ONE], {}, "fence"),
+    "update_batch": ("update_batch", [[M1, M2], lambda fresh: {"filter": ONE, "update": INC}], {}, "$inc"),
+    "preview": ("preview", [M1, ONE], {}, "'filter': {'_id': 'o-1'}"),
     "find_one": ("find_one", [ONE], {}, "o-1"),
-    "open_steps": ("open_steps", [ONE], {}, "o-1"),
+    "open_effects": ("open_effects", [ONE], {}, "o-1"),
 }
 
 
@@ -126,6 +126,6 @@ def test_explain_refuses_an_invalid_call() -> None:
             ):
                 store.explain(wrong, Key=KEY)
         with pytest.raises(ConfigurationError, match="this call sends no request"):
-            store.explain("fold", [], dict)
+            store.explain("update_batch", [], dict)
         with pytest.raises(ConfigurationError, match="can't await an asynchronous function"):
-            store.explain("fold", [M1, M2], later)
+            store.explain("update_batch", [M1, M2], later)

@@ -16,21 +16,21 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 
 M1 = Message("m1")
 HERE, ADD = {"_id": 1}, {"$inc": {"n": 1}}
-STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+EFFECT: dict[str, Any] = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
 TOMBSTONES = Tombstones(timedelta(days=1))
 ON_MONGODB: dict[str, Any] = {
     "update_one": lambda store: store.update_one(HERE, ADD),
     "insert_one": lambda store: store.insert_one(HERE),
     "delete_one": lambda store: store.delete_one(HERE),
-    "seen": lambda store: store.seen(HERE),
-    "fold": lambda store: store.fold(lambda _: {"filter": HERE, "update": ADD}),
-    "begin": lambda store: store.begin("charge", HERE, **STEP),
-    "perform": lambda store: store.perform("charge", print, HERE, then=print, **STEP),
+    "preview": lambda store: store.preview(HERE),
+    "update_batch": lambda store: store.update_batch(lambda _: {"filter": HERE, "update": ADD}),
+    "begin_effect": lambda store: store.begin_effect("charge", HERE, **EFFECT),
+    "perform_effect": lambda store: store.perform_effect("charge", print, HERE, then=print, **EFFECT),
 }
 ON_DYNAMODB: dict[str, Any] = {
-    "fold": lambda store: store.fold(lambda _: {"Key": HERE}),
-    "begin": lambda store: store.begin("charge", Key=HERE, **STEP),
-    "perform": lambda store: store.perform("charge", print, Key=HERE, then=print, **STEP),
+    "update_batch": lambda store: store.update_batch(lambda _: {"Key": HERE}),
+    "begin_effect": lambda store: store.begin_effect("charge", Key=HERE, **EFFECT),
+    "perform_effect": lambda store: store.perform_effect("charge", print, Key=HERE, then=print, **EFFECT),
 }
 
 
@@ -54,13 +54,16 @@ def test_table_write_without_message_is_refused(orders: GuardedTable, call: Any)
 
 
 FORGOTTEN: list[tuple[Any, str]] = [
-    (lambda store: store.record(M1), "record: the argument filter is missing"),
-    (lambda store: store.seen(M1), "seen: the argument filter is missing"),
+    (lambda store: store.remember(M1), "remember: the argument filter is missing"),
+    (lambda store: store.preview(M1), "preview: the argument filter is missing"),
     (lambda store: store.update_one(M1), "update_one: the arguments filter and update are missing"),
     (lambda store: store.update_one(M1, HERE), "update_one: the argument update is missing"),
     (lambda store: store.insert_one(M1), "insert_one: the argument document is missing"),
-    (lambda store: store.fold([M1]), "fold: the argument function is missing"),
-    (lambda store: store.begin(M1, "charge", HERE), "begin: the arguments lease and safe_for are missing"),
+    (lambda store: store.update_batch([M1]), "update_batch: the argument function is missing"),
+    (
+        lambda store: store.begin_effect(M1, "charge", HERE),
+        "begin_effect: the arguments lease and key_valid_for are missing",
+    ),
     (lambda store: store.explain("update_one", M1, HERE), "update_one: the argument update is missing"),
 ]
 
@@ -74,7 +77,7 @@ def test_error_names_the_forgotten_argument(call: Any, text: str) -> None:
 
 def test_asynchronous_call_names_the_forgotten_argument() -> None:
     store: Any = AsyncGuardedCollection(AsyncMongoClient[Any](connect=False).shop.stock, SeenIds())
-    for call, text in ((store.record(M1), "filter"), (store.fold([M1]), "function")):
+    for call, text in ((store.remember(M1), "filter"), (store.update_batch([M1]), "function")):
         with pytest.raises(InvalidUpdate, match=f"the argument {text} is missing"):
             asyncio.run(call)
 
@@ -82,7 +85,7 @@ def test_asynchronous_call_names_the_forgotten_argument() -> None:
 def test_type_error_of_an_effect_stays_itself() -> None:
     store: Any = GuardedCollection(MongoClient[Any](connect=False).shop.stock, SeenIds())
     with pytest.raises(TypeError, match="of the caller"):
-        store.fold(_RaisesTypeError(), print)
+        store.update_batch(_RaisesTypeError(), print)
 
 
 class _RaisesTypeError:

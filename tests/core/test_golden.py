@@ -16,7 +16,7 @@ import pytest
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from bson import json_util
 
-from onewrite import Applied, HighWaterMark, Message, MessageIds, SeenIds, sortable
+from onewrite import Applied, HighWaterMark, IdSet, Message, SeenIds, sortable
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb import GuardedTable, layout
 from onewrite.mongodb import GuardedCollection
@@ -25,15 +25,15 @@ from onewrite.testing import mongomock_collection, moto_table
 from tests.support.seams import name_calls
 
 FOLDER = Path(__file__).parents[1] / "golden"
-START, STEP = 1_790_000_000.0, 86_400.0 * 3  # messages come every three days, so sets of several generations are there
+START, EFFECT = 1_790_000_000.0, 86_400.0 * 3  # messages come every three days, so sets of several generations are there
 LEDGERS: dict[str, Ledger] = {
     "seen-14d": SeenIds(),
     "seen-36h-readable": SeenIds(timedelta(hours=36), readable=True),
     "seen-all": SeenIds(retention=None),
     "seen-all-readable": SeenIds(retention=None, readable=True),
-    "message-ids": MessageIds(),
+    "message-ids": IdSet("messageIDs"),
     "marks": HighWaterMark(),
-    "moved": SeenIds(name="seen", also=HighWaterMark()),
+    "moved": SeenIds(name="seen", previous=HighWaterMark()),
 }
 MESSAGES = [
     Message("evt-1", sequence=1),
@@ -67,13 +67,13 @@ def _entities(kind: str) -> dict[str, Any]:
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
         items = name_calls(GuardedTable(table, ledger, clock=clock), lambda: f"attempt-{next(names)}")
         for number, message in enumerate(messages):
-            now[0] = START + number * STEP
+            now[0] = START + number * EFFECT
             values = {":one": 1}
             native: dict[str, Any] = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": values}
             assert isinstance(items.update_item(message, Key={"orderId": "o-1"}, **native), Applied)
         documents = GuardedCollection(collection, ledger, clock=clock)
         for number, message in enumerate(messages):
-            now[0] = START + number * STEP
+            now[0] = START + number * EFFECT
             assert isinstance(documents.update_one(message, {"_id": "o-1"}, {"$inc": {"n": 1}}, upsert=True), Applied)
         item = table.get_item(Key={"orderId": "o-1"})["Item"]
         return {"dynamodb": _typed(item), "mongodb": json.loads(json_util.dumps(collection.find_one({"_id": "o-1"})))}
@@ -115,7 +115,7 @@ def test_only_the_stored_message_is_recognized(kind: str, engine: str) -> None:
         layout.lookup(_plain(stored)) if engine == "dynamodb" else mongodb_layout.lookup(json_util.loads(json.dumps(stored)))
     )
     kept = MESSAGES[-1:] if kind == "seen-36h-readable" else _messages(kind)  # the others are older than it remembers
-    now = START + (len(_messages(kind)) - 1) * STEP
+    now = START + (len(_messages(kind)) - 1) * EFFECT
     assert all(ledger.entry(message, now).judge(message, held) is not None for message in kept)
     assert all(ledger.entry(message, now).judge(message, held) is None for message in FRESH)
 

@@ -1,4 +1,4 @@
-"""Open steps, outboxes and tombstones as version ow1 of the format stores them: each later version must read them, and make them as they are.
+"""Open effects, outboxes and tombstones as version ow1 of the format stores them: each later version must read them, and make them as they are.
 
 `python -m tests.core.test_golden_parts` writes a file that is missing. One that is there is never changed: a new format gets new ones.
 """
@@ -34,9 +34,9 @@ def stored(part: str) -> Any:
     return json.loads((FOLDER / f"{part}.json").read_text())
 
 
-# ---------------------------------------------------------------- steps
+# ---------------------------------------------------------------- effects
 
-ASKED: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=23)}
+ASKED: dict[str, Any] = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(hours=23)}
 MESSAGES = [Message("evt-1"), Message("evt-2", source="order-7é", sequence=7).part("stock"), Message("evt-3", sequence="a")]
 
 
@@ -49,48 +49,48 @@ def _stores(table: Any, collection: Any, ledger: Any, now: float, names: str) ->
     return name_calls(items, lambda: f"{names} {next(numbers)}"), name_calls(documents, lambda: f"{names} {next(numbers)}")
 
 
-def steps() -> dict[str, Any]:
-    """What is stored while four steps are open, one of which was taken over."""
+def effects() -> dict[str, Any]:
+    """What is stored while four effects are open, one of which was taken over."""
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
         table.put_item(Item={"orderId": "o"})
         collection.insert_one({"_id": "o"})
         for n, message in enumerate(MESSAGES):
             items, documents = _stores(table, collection, SeenIds(), NOW + n, f"call {n}")
-            assert isinstance(items.begin(message, "charge", Key={"orderId": "o"}, **ASKED), Begun)
-            assert isinstance(documents.begin(message, "charge", {"_id": "o"}, **ASKED), Begun)
+            assert isinstance(items.begin_effect(message, "charge", Key={"orderId": "o"}, **ASKED), Begun)
+            assert isinstance(documents.begin_effect(message, "charge", {"_id": "o"}, **ASKED), Begun)
         items, documents = _stores(table, collection, HighWaterMark(name="marks"), NOW, "other")
-        assert isinstance(items.begin(MESSAGES[1], "mail", Key={"orderId": "o"}, **ASKED), Begun)
-        assert isinstance(documents.begin(MESSAGES[1], "mail", {"_id": "o"}, **ASKED), Begun)
+        assert isinstance(items.begin_effect(MESSAGES[1], "mail", Key={"orderId": "o"}, **ASKED), Begun)
+        assert isinstance(documents.begin_effect(MESSAGES[1], "mail", {"_id": "o"}, **ASKED), Begun)
         items, documents = _stores(table, collection, SeenIds(), NOW + 61, "taker")
-        assert isinstance(items.begin(MESSAGES[0], "charge", Key={"orderId": "o"}, **ASKED), Begun)
-        assert isinstance(documents.begin(MESSAGES[0], "charge", {"_id": "o"}, **ASKED), Begun)
+        assert isinstance(items.begin_effect(MESSAGES[0], "charge", Key={"orderId": "o"}, **ASKED), Begun)
+        assert isinstance(documents.begin_effect(MESSAGES[0], "charge", {"_id": "o"}, **ASKED), Begun)
         item = table.get_item(Key={"orderId": "o"})["Item"]
         document = json.loads(json_util.dumps(collection.find_one({"_id": "o"})))
-    return {"dynamodb": json.loads(json.dumps(item, default=_step_as_json, sort_keys=True)), "mongodb": document}
+    return {"dynamodb": json.loads(json.dumps(item, default=_effect_as_json, sort_keys=True)), "mongodb": document}
 
 
-def _step_as_json(value: Any) -> Any:
+def _effect_as_json(value: Any) -> Any:
     return sorted(value) if isinstance(value, set) else int(value)
 
 
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
-def test_stored_steps_are_found_and_finished(engine: str) -> None:
-    entity = stored("steps")[engine]
+def test_stored_effects_are_found_and_finished(engine: str) -> None:
+    entity = stored("effects")[engine]
     with moto_table("orders") as table, mongomock_collection("orders") as collection:
         items, documents = _stores(table, collection, SeenIds(), NOW + 86_400, "reader")
         if engine == "dynamodb":
-            table.put_item(Item={**entity, "ow_steps": {*entity["ow_steps"]}})
-            steps = items.open_steps(Key={"orderId": "o"})
+            table.put_item(Item={**entity, "ow_effects": {*entity["ow_effects"]}})
+            effects = items.open_effects(Key={"orderId": "o"})
         else:
             collection.insert_one(json_util.loads(json.dumps(entity)))
-            steps = documents.open_steps({"_id": "o"})
-        assert [(step.message, type(step)) for step in steps] == [(message, Uncertain) for message in MESSAGES]
-        for step in steps:
-            assert isinstance(step, Uncertain)
+            effects = documents.open_effects({"_id": "o"})
+        assert [(effect.message, type(effect)) for effect in effects] == [(message, Uncertain) for message in MESSAGES]
+        for effect in effects:
+            assert isinstance(effect, Uncertain)
             if engine == "dynamodb":
-                outcome = items.record(step.message, Key={"orderId": "o"}, finishes=step)
+                outcome = items.remember(effect.message, Key={"orderId": "o"}, finishes=effect)
             else:
-                outcome = documents.record(step.message, {"_id": "o"}, finishes=step)
+                outcome = documents.remember(effect.message, {"_id": "o"}, finishes=effect)
             assert isinstance(outcome, Applied)
 
 
@@ -184,11 +184,11 @@ def test_stored_tombstone_refuses_late_messages() -> None:
         collection.insert_many(list(stored("tombstone")["mongodb"].values()))
         orders, documents = _stores_with_tombstones(table, collection)
         for name in ("empty", "pending"):
-            assert orders.record(LATE, Key={"orderId": name}) == Gone(LATE)
-            assert documents.record(LATE, {"_id": name}) == Gone(LATE)
+            assert orders.remember(LATE, Key={"orderId": name}) == Gone(LATE)
+            assert documents.remember(LATE, {"_id": name}) == Gone(LATE)
 
 
-PARTS = {"steps": steps, "outbox": outbox, "tombstone": tombstone}
+PARTS = {"effects": effects, "outbox": outbox, "tombstone": tombstone}
 
 
 @pytest.mark.parametrize("part", PARTS)

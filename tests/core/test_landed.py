@@ -14,7 +14,7 @@ from onewrite.core.label import TOKEN, Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Entry, Remember
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import make_token
-from onewrite.core.write import NO_STEP, Image, Size, Write, make_too_large_error
+from onewrite.core.write import NO_EFFECT, Image, Size, Write, make_too_large_error
 from onewrite.outcome import ENTITY_EXISTS, ENTITY_IS_BARE
 
 NOW = 1_790_000_000.0
@@ -28,10 +28,10 @@ def at(sequence: Any) -> Message:
 M10 = at(10)
 
 
-def landed(entry: Entry, stored: Mapping[Slot, object], steps: Mapping[str, Any] = {}) -> bool:
+def landed(entry: Entry, stored: Mapping[Slot, object], effects: Mapping[str, Any] = {}) -> bool:
     """Is a write taken for one that has landed, in an entity whose ledger holds this in its slots?"""
-    write = Write((M10,), {"id": "e"}, NOW, entry, NO_STEP, token=CALL)
-    image = Image(True, False, {}, lambda slot: stored.get(slot, ABSENT), steps, {TOKEN: CALL}, is_null_absent=False)
+    write = Write((M10,), {"id": "e"}, NOW, entry, NO_EFFECT, token=CALL)
+    image = Image(True, False, {}, lambda slot: stored.get(slot, ABSENT), effects, {TOKEN: CALL}, is_null_absent=False)
     return has_landed(write, image)
 
 
@@ -55,11 +55,11 @@ def test_write_has_landed_if_its_mark_is_reached(sequence: Any, stored: object, 
     assert landed(entry, {entry.own.slot: stored}) is expected
 
 
-def test_write_has_not_landed_if_its_step_is_open() -> None:
+def test_write_has_not_landed_if_its_effect_is_open() -> None:
     entry, stored = written(SeenIds())
     mine, other = (hash_message(message, "ow_l") for message in (M10, at(11)))
-    assert not landed(entry, stored, steps={mine: {}})
-    assert landed(entry, stored, steps={other: {}})
+    assert not landed(entry, stored, effects={mine: {}})
+    assert landed(entry, stored, effects={other: {}})
 
 
 # --- an entity that is full ----------------------------------------------------------------------------------------------

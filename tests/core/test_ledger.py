@@ -14,11 +14,11 @@ from onewrite import (
     ConfigurationError,
     Duplicate,
     HighWaterMark,
+    IdSet,
     InSequence,
     InvalidMessage,
     LedgerMismatch,
     Message,
-    MessageIds,
     Outbox,
     SeenIds,
     Stale,
@@ -31,14 +31,14 @@ from onewrite.core.ledgers.marks import locate_mark
 from onewrite.core.ledgers.ring import make_window
 from tests.core.test_message import Kind
 
-AnyLedger = SeenIds | MessageIds | HighWaterMark | InSequence
+AnyLedger = SeenIds | IdSet | HighWaterMark | InSequence
 
 NOW = 1_790_000_000.0
 MONTH = timedelta(days=30)
 CENTURY = timedelta(days=36_525)
 ENTITY = {"n": 1}
 M1 = Message("m1", source="s", sequence=1)
-PLAIN = MessageIds()
+PLAIN = IdSet("messageIDs")
 
 
 def at(sequence: Any, source: str = "s") -> Message:
@@ -166,14 +166,14 @@ def test_refusal_names_the_ledger_that_was_used(one: str, other: str) -> None:
     also = _named(str(refused.value))
     assert (also.layout, also.attribute) == (before.layout, before.attribute)
     if isinstance(now, InSequence):  # the way to it leads over HighWaterMark
-        assert "use HighWaterMark(also=" in str(refused.value)
+        assert "use HighWaterMark(previous=" in str(refused.value)
         now = HighWaterMark()
-    assert held.judge(replace(now, also=also), M1) == Duplicate(M1)
+    assert held.judge(replace(now, previous=also), M1) == Duplicate(M1)
 
 
 def _named(text: str) -> AnyLedger:
-    """The ledger that a message tells to name in also=."""
-    found = re.search(r"also=((?:SeenIds|HighWaterMark)\([^()]*(?:\([^()]*\))?[^()]*\))", text)
+    """The ledger that a message tells to name in previous=."""
+    found = re.search(r"previous=((?:SeenIds|HighWaterMark)\([^()]*(?:\([^()]*\))?[^()]*\))", text)
     assert found is not None
     return eval(found[1], {"SeenIds": SeenIds, "HighWaterMark": HighWaterMark, "timedelta": timedelta})  # noqa: S307  # our own text
 
@@ -181,7 +181,7 @@ def _named(text: str) -> AnyLedger:
 def test_refusal_of_highest_precedence_is_returned() -> None:
     """Duplicate before Stale."""
     held = Held(written(HighWaterMark(name="a"), at(5)) | written(SeenIds(), at(3), at(7)))
-    ledger = HighWaterMark(name="b", also=(HighWaterMark(name="a"), SeenIds()))
+    ledger = HighWaterMark(name="b", previous=(HighWaterMark(name="a"), SeenIds()))
     assert held.judge(ledger, at(3)) == Duplicate(at(3))
     assert held.judge(ledger, at(4)) == Stale(at(4), 5)
 
@@ -190,13 +190,13 @@ def test_refusal_of_highest_precedence_is_returned() -> None:
 
 
 def test_error_for_a_moved_ledger_names_its_location() -> None:
-    moved = SeenIds(name="seen", also=SeenIds())
+    moved = SeenIds(name="seen", previous=SeenIds())
     held = written(SeenIds(), M1)
     assert held.write(moved, M2) is None
     assert (held[Slot("ow_l")], held[Slot("ow_seen:l")]) == ("ow1 > ow_seen:l", "ow1 14d")
-    with pytest.raises(LedgerMismatch, match=r"moved from 'ow_l' to 'ow_seen:l'.*pass it as also="):
+    with pytest.raises(LedgerMismatch, match=r"moved from 'ow_l' to 'ow_seen:l'.*pass it as previous="):
         held.judge(SeenIds(), M1)
-    assert held.judge(SeenIds(also=SeenIds(name="seen")), M2) == Duplicate(M2)
+    assert held.judge(SeenIds(previous=SeenIds(name="seen")), M2) == Duplicate(M2)
 
 
 # --- wrong arguments --------------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_error_for_a_moved_ledger_names_its_location() -> None:
 def test_invalid_ledger_is_refused(other: Any, said: str) -> None:
     for given in (other, (SeenIds(MONTH), other)):
         with pytest.raises(ConfigurationError, match=said):
-            SeenIds(also=given)
+            SeenIds(previous=given)
 
 
 @pytest.mark.parametrize("name", ["a:b", "é", "a\n", "a" * 33, None])
@@ -223,14 +223,14 @@ def test_enum_member_is_accepted_as_a_name() -> None:
     for make in (SeenIds, HighWaterMark, InSequence):
         assert written(make(name=Kind.PAID), M1) == written(make(name="paid"), M1)
     assert Outbox(Kind.PAID).label == Outbox("paid").label
-    for name in (MessageIds(Kind.PAID).attribute, Tombstones(MONTH, Kind.PAID).ttl_attribute):
+    for name in (IdSet(Kind.PAID).attribute, Tombstones(MONTH, Kind.PAID).ttl_attribute):
         assert (type(name), name) == (str, "paid")
 
 
 @pytest.mark.parametrize("attribute", ["", "_id", "$set", "a.b", "a\0b", "ow_mine", None])
 def test_message_ids_ledger_needs_an_attribute_name(attribute: Any) -> None:
     with pytest.raises(ConfigurationError, match="doesn't begin with ow_"):
-        MessageIds(attribute)
+        IdSet(attribute)
 
 
 @pytest.mark.parametrize("first", ["1", 1.0, True, None])

@@ -19,7 +19,7 @@ from onewrite import (
     Duplicate,
     InvalidMessage,
     Message,
-    Superseded,
+    TakenOver,
     Uncertain,
 )
 from onewrite.metrics import Hook, emf, opentelemetry
@@ -34,7 +34,7 @@ CASES: list[tuple[Any, dict[str, int]]] = [
     (Applied(MESSAGE, retried=True), {"Applied": 1, "Retried": 1}),
     (Deferred(MESSAGE, 7), {"Deferred": 1}),
     (Uncertain(MESSAGE, NOW, "fence", CANARY), {"Uncertain": 1}),
-    (Superseded(MESSAGE), {"Superseded": 1}),
+    (TakenOver(MESSAGE), {"TakenOver": 1}),
     (Begun(MESSAGE, CANARY, "fence", NOW, NOW), {"Begun": 1}),
     (InvalidMessage(CANARY), {"Failed": 1}),
     (KeyboardInterrupt(), {"Failed": 1}),
@@ -172,7 +172,7 @@ def test_opentelemetry_counts_each_outcome_and_shows_nothing_else(outcome: Any, 
     points = counted.points()
     total: Counter[str] = Counter()
     for attributes, value in points:
-        total[{"nooutcome": "NoOutcome"}.get(attributes["outcome"], attributes["outcome"].capitalize())] += value
+        total["".join(word.capitalize() for word in attributes["outcome"].split("_"))] += value
         total["Retried"] += value if attributes.get("retried") else 0
     assert +total == counts
     assert CANARY not in str(points)

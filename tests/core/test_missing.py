@@ -22,7 +22,7 @@ def test_final_refusal_is_true_or_false(name: str, wrong: Any) -> None:
     with pytest.raises(InvalidUpdate, match=f"{name}: expected True"):
         documents.update_one(PAY, {"_id": "o"}, {"$inc": {"paid": 1}}, **{name: wrong})
     with moto_table("orders") as table, pytest.raises(InvalidUpdate, match=f"{name}: expected True"):
-        GuardedTable(table, SeenIds()).record(PAY, Key={"orderId": "o"}, **{name: wrong})
+        GuardedTable(table, SeenIds()).remember(PAY, Key={"orderId": "o"}, **{name: wrong})
 
 
 def test_put_under_a_counting_ledger_cannot_declare_a_refusal_final() -> None:
@@ -30,8 +30,8 @@ def test_put_under_a_counting_ledger_cannot_declare_a_refusal_final() -> None:
         GuardedTable(table, InSequence()).put_item(Message("1", "s", 1), Item={"orderId": "o"}, rejected_ok=True)
 
 
-def test_finish_of_a_step_cannot_be_declared_rejected_ok() -> None:
+def test_finish_of_an_effect_cannot_be_declared_rejected_ok() -> None:
     orders = GuardedCollection(mongomock_collection("orders"), SeenIds())
-    step = Begun(PAY, "key", "f", since=0.0, until=9.0, entity_key={"_id": "o"})
+    effect = Begun(PAY, "key", "f", since=0.0, until=9.0, entity_key={"_id": "o"})
     with pytest.raises(InvalidUpdate, match="Omit rejected_ok"):
-        orders.update_one(PAY, {"_id": "o"}, {"$inc": {"paid": 1}}, finishes=step, rejected_ok=True)
+        orders.update_one(PAY, {"_id": "o"}, {"$inc": {"paid": 1}}, finishes=effect, rejected_ok=True)

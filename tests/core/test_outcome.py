@@ -18,24 +18,24 @@ from onewrite import (
     Missing,
     Rejected,
     Stale,
-    Superseded,
+    TakenOver,
     Uncertain,
 )
 
 MESSAGE = Message("m1")
 ANSWERS: list[Any] = [
-    *[kind(MESSAGE) for kind in (Applied, Duplicate, Rejected, Missing, Gone, Superseded)],
+    *[kind(MESSAGE) for kind in (Applied, Duplicate, Rejected, Missing, Gone, TakenOver)],
     *[Stale(MESSAGE, 3), Deferred(MESSAGE, 2), Busy(MESSAGE, 7.0), Uncertain(MESSAGE, 7.0, "f")],
 ]
-UNSETTLED = (Deferred, Missing, Rejected, Busy, Uncertain, Superseded)
+UNSETTLED = (Deferred, Missing, Rejected, Busy, Uncertain, TakenOver)
 
 
-def test_begun_step_is_unsettled_and_shows_its_time() -> None:
+def test_begun_effect_is_unsettled_and_shows_its_time() -> None:
     times = iter([100.0, 112.5])
-    step = Begun(MESSAGE, "key", "f", since=90.0, until=110.0, clock=lambda: next(times))
-    assert (step.settled, step.left(), step.left()) == (False, 10.0, 0.0)
+    effect = Begun(MESSAGE, "key", "f", since=90.0, until=110.0, clock=lambda: next(times))
+    assert (effect.settled, effect.time_left(), effect.time_left()) == (False, 10.0, 0.0)
     with pytest.raises(TypeError, match="Begun has no truth value"):
-        bool(step)
+        bool(effect)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

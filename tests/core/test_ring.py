@@ -21,7 +21,7 @@ def turns(reach: Window, generation: int) -> list[int]:
 @pytest.mark.parametrize("reach", WINDOWS)
 @pytest.mark.parametrize("slot", SLOTS)
 def test_span_of_a_slot_is_its_last_generations(reach: Window, slot: str) -> None:
-    for moment in [turn + step for generation in GENERATIONS for turn in turns(reach, generation) for step in (-9, 9)]:
+    for moment in [turn + effect for generation in GENERATIONS for turn in turns(reach, generation) for effect in (-9, 9)]:
         span = find_span(reach, moment / 1e6, slot)
         begin, end = round(span.since * 1e6 / reach.width), round(span.until * 1e6 / reach.width)
         # A clock that is ahead of this one may show the newest generation already.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import ConfigurationError, LedgerMismatch, MessageIds, SeenIds, Tombstones
+from onewrite import ConfigurationError, IdSet, LedgerMismatch, SeenIds, Tombstones
 from onewrite.core.features.tombstone import make_tombstone, read_tombstone
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -33,9 +33,9 @@ def test_the_ttl_attribute_is_a_top_level_name(attribute: Any) -> None:
 def test_ttl_attribute_cannot_be_a_reserved_name() -> None:
     more: Any = {"tombstones": Tombstones(timedelta(days=1), "messageIDs")}
     with pytest.raises(ConfigurationError, match="Choose another one"):
-        GuardedTable(Table(), MessageIds(), **more)
+        GuardedTable(Table(), IdSet("messageIDs"), **more)
     with pytest.raises(ConfigurationError, match="Choose another one"):
-        GuardedCollection(mongomock_collection(), SeenIds(also=MessageIds()), **more)
+        GuardedCollection(mongomock_collection(), SeenIds(previous=IdSet("messageIDs")), **more)
 
 
 def test_ttl_field_cannot_identify_a_document() -> None:

@@ -31,7 +31,7 @@ VERBS = [
     for name in module.VERBS
 ] + [
     Twins(name, getattr(Relay, name), getattr(AsyncRelay, name))
-    for name in ("flush", "ring", "sweep", "skip", "restart", "look", "waiting", "broken", "run")
+    for name in ("flush", "notify", "sweep", "skip", "restart", "peek", "pending", "broken", "run")
 ]
 
 
@@ -55,7 +55,7 @@ def test_asynchronous_verb_is_written_like_its_blocking_counterpart(twins: Twins
     assert inspect.iscoroutinefunction(written)
     assert written.__code__.co_varnames[0] == "self"
     assert words(written.__doc__).startswith(words(twins.blocking.__doc__))
-    if twins.name != "fold":  # its function can be asynchronous
+    if twins.name != "update_batch":  # its function can be asynchronous
         assert inspect.signature(written) == inspect.signature(twins.blocking)
 
 
@@ -63,4 +63,4 @@ def test_asynchronous_verb_is_written_like_its_blocking_counterpart(twins: Twins
 def test_an_autospec_refuses_a_write_without_a_message(store: Any) -> None:
     mocked = create_autospec(store, instance=True)
     with pytest.raises(TypeError, match="missing a required argument: 'message'"):
-        mocked.record()
+        mocked.remember()

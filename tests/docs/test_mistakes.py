@@ -15,10 +15,10 @@ from onewrite import (
     ConfigurationError,
     Event,
     HighWaterMark,
+    IdSet,
     InvalidMessage,
     InvalidUpdate,
     Message,
-    MessageIds,
     Outbox,
     Outcome,
     SeenIds,
@@ -43,7 +43,7 @@ from onewrite.testing import mongomock_collection, moto_table
 DECORATORS: list[Any] = [sqs_handler, kinesis_handler, dynamodb_stream_handler, kafka_handler, documentdb_handler]
 DECORATORS += [sns_handler, eventbridge_handler, s3_handler]
 M1, KEY, ONE = Message("m1"), {"orderId": "o-1"}, {"_id": 1}
-STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+EFFECT: dict[str, Any] = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
 MORE: dict[str, Any] = {"outbox": Outbox("shop"), "tombstones": Tombstones(timedelta(days=1))}
 # As whoever has no type checker calls them.
 untyped: Any = SimpleNamespace(
@@ -184,37 +184,49 @@ def test_class_in_place_of_an_instance_is_refused(table: Any, collection: Any, o
         with pytest.raises(ConfigurationError, match=said):
             make()
     with pytest.raises(ConfigurationError, match=r"HighWaterMark is a class.*Write HighWaterMark\(\)"):
-        untyped.SeenIds(also=HighWaterMark)
+        untyped.SeenIds(previous=HighWaterMark)
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
     "the key first": (lambda store: store.update_item(KEY, Key=M1), "expected a Message, got dict"),
-    "an id": (lambda store: store.record("m1", Key=KEY), "expected a Message, got str. Pass Message"),
+    "an id": (lambda store: store.remember("m1", Key=KEY), "expected a Message, got str. Pass Message"),
     "a key of text": (lambda store: store.delete_item(M1, Key="o-1"), "Key is a str: expected a dict"),
-    "a step's name first": (lambda store: store.begin("charge", M1, Key=KEY, **STEP), "expected a Message, got str"),
+    "an effect's name first": (
+        lambda store: store.begin_effect("charge", M1, Key=KEY, **EFFECT),
+        "expected a Message, got str",
+    ),
     "seconds": (
-        lambda store: store.begin(M1, "a", Key=KEY, lease=60, safe_for=timedelta(0)),
+        lambda store: store.begin_effect(M1, "a", Key=KEY, lease=60, key_valid_for=timedelta(0)),
         "lease=60: expected a timedelta",
     ),
     "no effect": (
-        lambda store: store.perform(M1, "a", 5, Key=KEY, then=dict, **STEP),
+        lambda store: store.perform_effect(M1, "a", 5, Key=KEY, then=dict, **EFFECT),
         "the effect: expected a function, got a int",
     ),
     "no then": (
-        lambda store: store.perform(M1, "a", print, Key=KEY, then={}, **STEP),
+        lambda store: store.perform_effect(M1, "a", print, Key=KEY, then={}, **EFFECT),
         "then=: expected a function, got a dict",
     ),
-    "one to fold": (lambda store: store.fold(M1, dict), "fold: expected a list of messages first, got a Message"),
-    "no function": (lambda store: store.fold([M1], {"Key": KEY}), "fold: expected a function after the messages, got a"),
-    "a message to release": (lambda store: store.release(M1), "release: expected the Begun that begin returned, got"),
+    "one to batch": (
+        lambda store: store.update_batch(M1, dict),
+        "update_batch: expected a list of messages first, got a Message",
+    ),
+    "no function": (
+        lambda store: store.update_batch([M1], {"Key": KEY}),
+        "update_batch: expected a function after the messages, got a",
+    ),
+    "a message to release": (
+        lambda store: store.release_effect(M1),
+        "release_effect: expected the Begun that begin_effect returned, got",
+    ),
     "a message to finish": (
-        lambda store: store.record(M1, Key=KEY, finishes=M1),
-        "finishes=: expected the Begun or Uncertain that begin returned",
+        lambda store: store.remember(M1, Key=KEY, finishes=M1),
+        "finishes=: expected the Begun or Uncertain that begin_effect returned",
     ),
     "nothing to put": (lambda store: store.put_item(M1, Item={}), "put_item needs the Item to create"),
-    "one event": (lambda store: store.record(M1, Key=KEY, emit=Event("Paid", 1)), r"Write emit=\[Event\("),
+    "one event": (lambda store: store.remember(M1, Key=KEY, emit=Event("Paid", 1)), r"Write emit=\[Event\("),
 }
 OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "the filter first": (lambda store: store.update_one(ONE, M1, {}), "expected a Message, got dict"),
@@ -222,11 +234,17 @@ OF_COLLECTIONS: dict[str, tuple[Callable[[Any], object], str]] = {
     "the update first": (lambda store: store.update_one(M1, {"$set": {"a": 1}}, ONE), "where an operator is expected"),
     "a filter of text": (lambda store: store.delete_one(M1, "o-1"), "The filter is a str"),
     "a projection of text": (lambda store: store.find_one(ONE, projection="n"), "The projection: expected a dict or a"),
-    "a collation": (lambda store: store.seen(M1, {"_id": "a"}, collation={"locale": "en"}), "Under this collation"),
-    "a step that creates": (lambda store: store.begin(M1, "a", ONE, upsert=True, **STEP), "begin can't create"),
+    "a collation": (lambda store: store.preview(M1, {"_id": "a"}, collation={"locale": "en"}), "Under this collation"),
+    "an effect that creates": (
+        lambda store: store.begin_effect(M1, "a", ONE, upsert=True, **EFFECT),
+        "begin_effect can't create",
+    ),
     "a message to find": (lambda store: store.find_one(M1), "Pass only the filter"),
-    "a step's name last": (lambda store: store.begin(M1, ONE, "charge", **STEP), "the step's name is {'_id': 1}"),
-    "the function first": (lambda store: store.fold(dict, [M1]), "fold: expected a list of messages first"),
+    "an effect's name last": (
+        lambda store: store.begin_effect(M1, ONE, "charge", **EFFECT),
+        "the effect's name is {'_id': 1}",
+    ),
+    "the function first": (lambda store: store.update_batch(dict, [M1]), "update_batch: expected a list of messages first"),
 }
 
 
@@ -279,16 +297,16 @@ def test_swapped_publisher_arguments_are_refused(make: Callable[[], object], sai
 
 # --- options that go together only in failing -------------------------------------------------------------------------
 
-WIDE = SeenIds(also=tuple(HighWaterMark(name=f"marks-{n}") for n in range(40)))
+WIDE = SeenIds(previous=tuple(HighWaterMark(name=f"marks-{n}") for n in range(40)))
 
 
-@pytest.mark.parametrize("ledger", [MessageIds("my_ids" * 600), SeenIds(also=MessageIds("my_ids" * 600)), WIDE])
+@pytest.mark.parametrize("ledger", [IdSet("my_ids" * 600), SeenIds(previous=IdSet("my_ids" * 600)), WIDE])
 def test_ledger_too_wide_is_named_with_remedies(table: Any, ledger: Any) -> None:
     orders = GuardedTable(table, ledger)
     with pytest.raises(
-        InvalidUpdate, match=r"DynamoDB accepts at most 4096.*give the ledgers shorter names, or name fewer.*also="
+        InvalidUpdate, match=r"DynamoDB accepts at most 4096.*give the ledgers shorter names, or name fewer.*previous="
     ):
-        orders.record(Message("m", source="s", sequence=1), Key={"orderId": "o-1"})
+        orders.remember(Message("m", source="s", sequence=1), Key={"orderId": "o-1"})
 
 
 @pytest.mark.parametrize(
@@ -308,4 +326,4 @@ def test_key_without_an_entity_is_refused(guard: Any, key: Any, said: str) -> No
         mongomock_collection(asynchronous=guard is AsyncGuardedCollection) as made,
         pytest.raises(ConfigurationError, match=said),
     ):
-        guard(made, MessageIds(), key=key, outbox=Outbox("shop"))
+        guard(made, IdSet("messageIDs"), key=key, outbox=Outbox("shop"))

@@ -69,7 +69,7 @@ NAMES: dict[str, Any] = {
     "set_status": set_status,
     "sqs_handler": sqs_handler,
     "sqs_message_id": sqs_message_id,
-    "terms": {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=23)},
+    "terms": {"lease": timedelta(minutes=1), "key_valid_for": timedelta(hours=23)},
     "timedelta": timedelta,
 }
 

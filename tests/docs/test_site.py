@@ -65,9 +65,9 @@ def test_reference_shows_each_method_that_a_page_names() -> None:
     named = {
         name
         for page in DOCS.glob("*.md")
-        for name in re.findall(r"`(?:Relay|relay|orders|store|step|report|result)\.(\w+)", page.read_text())
+        for name in re.findall(r"`(?:Relay|relay|orders|store|effect|report|result)\.(\w+)", page.read_text())
     }
-    assert {"look", "key"} <= named
+    assert {"peek", "key"} <= named
     assert [name for name in named if re.match(hidden[1], name)] == []
 
 

@@ -54,7 +54,7 @@ def own(table: Any) -> dict[str, Any]:
 def test_next_delete_removes_attributes_left_by_a_crashed_worker(table: Any, again: Message) -> None:
     guarded(table).update_item(M1, Key=KEY, **MADE)
     faults = Faults(table)
-    faults.after(1)
+    faults.crash_after(1)
     with pytest.raises(Crash):
         guarded(faults.store).delete_item(M2, Key=KEY)
     orders = guarded(table)
@@ -71,7 +71,7 @@ def test_next_delete_removes_attributes_left_by_a_crashed_worker(table: Any, aga
 def test_deleted_item_is_returned_if_the_response_is_lost(table: Any) -> None:
     guarded(table).update_item(M1, Key=KEY, **MADE)
     faults = Faults(table)
-    faults.lose_answer(1)
+    faults.lose_response(1)
     outcome = guarded(faults.store).delete_item(M2, Key=KEY, ReturnValues="ALL_OLD")
     assert outcome == Applied(M2, {**KEY, "n": 7, "colour": 7}, retried=True)
 
@@ -94,8 +94,8 @@ def test_many_attributes_are_removed_in_several_requests() -> None:
     flow = deleting()
     sent: list[Call] = []
 
-    def answer(step: Any) -> Any:
-        sent.append(step)
+    def answer(effect: Any) -> Any:
+        sent.append(effect)
         return {"Attributes": {**KEY, **{f"name{n:04}": n for n in range(1200)}}} if len(sent) == 1 else {}
 
     assert isinstance(drive(flow, answer), Applied)

@@ -46,7 +46,7 @@ CLOSE: dict[str, Any] = {
     "ConditionExpression": "attribute_not_exists(closed)",
     "ExpressionAttributeValues": {":yes": True},
 }
-STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
+EFFECT: dict[str, Any] = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(days=1)}
 ENTITY: dict[str, Any] = {"orderId": "o-1", "n": Decimal(1)}
 SEEN: dict[str, Any] = {**ENTITY, "ow_l": "ow1 14d", "ow_r1": {HASH}}
 
@@ -115,13 +115,13 @@ def test_too_large_expression_is_not_reported_as_large_item() -> None:
         lambda store, table: store.update_item(M5, **CLOSE, **table),
         lambda store, table: store.put_item(M5, Item=KEY["Key"], **table),
         lambda store, table: store.delete_item(M5, **KEY, **table),
-        lambda store, table: store.record(M5, **KEY, **table),
-        lambda store, table: store.begin(M5, "charge", **STEP, **KEY, **table),
-        lambda store, table: store.perform(M5, "charge", print, then=lambda _: CLOSE, **STEP, **KEY, **table),
-        lambda store, table: store.open_steps(**KEY, **table),
-        lambda store, table: store.seen(M5, **KEY, **table),
+        lambda store, table: store.remember(M5, **KEY, **table),
+        lambda store, table: store.begin_effect(M5, "charge", **EFFECT, **KEY, **table),
+        lambda store, table: store.perform_effect(M5, "charge", print, then=lambda _: CLOSE, **EFFECT, **KEY, **table),
+        lambda store, table: store.open_effects(**KEY, **table),
+        lambda store, table: store.preview(M5, **KEY, **table),
         lambda store, table: store.get_item(**KEY, **table),
-        lambda store, table: store.fold([M5, Message("m6", source="s", sequence=6)], lambda _: {**CLOSE, **table}),
+        lambda store, table: store.update_batch([M5, Message("m6", source="s", sequence=6)], lambda _: {**CLOSE, **table}),
     ],
 )
 def test_call_with_a_table_name_is_refused_before_sending(call: Callable[[Any, dict[str, Any]], Any]) -> None:
@@ -133,8 +133,11 @@ def test_call_with_a_table_name_is_refused_before_sending(call: Callable[[Any, d
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda store, native: store.record(M5, **KEY, **native), "record changes only the ledger"),
-        (lambda store, native: store.begin(M5, "charge", **STEP, **KEY, **native), "begin changes only the step"),
+        (lambda store, native: store.remember(M5, **KEY, **native), "remember changes only the ledger"),
+        (
+            lambda store, native: store.begin_effect(M5, "charge", **EFFECT, **KEY, **native),
+            "begin_effect changes only the effect",
+        ),
     ],
 )
 @pytest.mark.parametrize("native", [{"UpdateExpression": "SET a = :a"}, {"Item": {}}], ids=list)

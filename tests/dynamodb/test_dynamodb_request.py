@@ -1,4 +1,4 @@
-"""A message's entry, folded into the native call: the expected requests, and what is refused before anything is sent."""
+"""A message's entry, in the native call: the expected requests, and what is refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from boto3.dynamodb.conditions import Attr
 from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import make_token
-from onewrite.core.write import NO_STEP, Finishes, NoStepAtAll, Write
+from onewrite.core.write import NO_EFFECT, Finishes, NoEffectAtAll, Write
 from onewrite.dynamodb import dialect
 from onewrite.dynamodb.dialect import build_put, build_update
 from onewrite.dynamodb.values import typed_values
@@ -25,7 +25,7 @@ KEY = {"Key": {"orderId": "o-1"}}
 
 def write(ledger: Ledger = MARK, message: Message = M5) -> Write:
     """The parts of a write of the call "try"."""
-    return Write((message,), KEY["Key"], NOW, ledger.entry(message, NOW), NO_STEP, token=make_token("try"))
+    return Write((message,), KEY["Key"], NOW, ledger.entry(message, NOW), NO_EFFECT, token=make_token("try"))
 
 
 def update(ledger: Ledger = MARK, message: Message = M5, **native: Any) -> dict[str, Any]:
@@ -50,16 +50,16 @@ def test_empty_names_are_left_out_as_dynamodb_refuses_them() -> None:
 
 
 def test_request_is_the_same_without_any_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    unsent = NoStepAtAll((("0a", {}),))
-    steps = (NO_STEP, NoStepAtAll(), unsent, Finishes("f", "ow_l"), Finishes("f", "ow_l", overtaken=True))
+    unsent = NoEffectAtAll((("0a", {}),))
+    effects = (NO_EFFECT, NoEffectAtAll(), unsent, Finishes("f", "ow_l"), Finishes("f", "ow_l", overtaken=True))
     calls = [
-        partial(build_update, write(ledger, message)._replace(step=step), {**KEY, "UpdateExpression": text})
+        partial(build_update, write(ledger, message)._replace(effect=effect), {**KEY, "UpdateExpression": text})
         for ledger in (MARK, SeenIds())
         for message in [Message("m", source="s", sequence=sequence) for sequence in (5, "5", "five")]
-        for step in steps
+        for effect in effects
         for text in ("REMOVE a", "REMOVE b")
     ]
-    seen = SeenIds(also=SeenIds(timedelta(days=1), name="old"))  # whose sets change at other hours
+    seen = SeenIds(previous=SeenIds(timedelta(days=1), name="old"))  # whose sets change at other hours
     entries = [seen.entry(M5, NOW + hours * 3600) for hours in range(48)]
     calls += [partial(build_update, write(seen)._replace(entry=entry), KEY) for entry in entries]
     calls *= 2

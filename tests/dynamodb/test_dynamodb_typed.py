@@ -17,7 +17,7 @@ from onewrite.dynamodb.values import typed_values
 from onewrite.testing import moto_table
 
 NOW = 1_700_000_000.0
-STEP: dict[str, Any] = {"lease": timedelta(seconds=30), "safe_for": timedelta(hours=1)}
+EFFECT: dict[str, Any] = {"lease": timedelta(seconds=30), "key_valid_for": timedelta(hours=1)}
 ITEM = {"id": "o-1", "n": 2, "name": "Ann", "tags": {"a", "b"}, "map": {"list": [True, None, b"x", Decimal("1.5")]}}
 SET: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 1}, "ReturnValues": "ALL_NEW"}
 KEY: dict[str, Any] = {"Key": {"id": "o-1"}}
@@ -66,15 +66,17 @@ def run_story(store: Any, convert: Callable[[Mapping[str, Any]], Mapping[str, An
         call("update_item", Message("m2"), **KEY, **SET),
         call("update_item", Message("m2"), **KEY, **SET),
         call("update_item", Message("m3"), **refused),
-        call("record", Message("m4"), **KEY),
-        call("seen", Message("m4"), **KEY),
-        call("fold", messages("m4", "m5", "m6"), lambda _: convert({**KEY, **SET})),
+        call("remember", Message("m4"), **KEY),
+        call("preview", Message("m4"), **KEY),
+        call("update_batch", messages("m4", "m5", "m6"), lambda _: convert({**KEY, **SET})),
         call("get_item", **KEY),
         call("get_item", Key={"id": "none"}),
     ]
-    begun = call("begin", Message("m7"), "charge", **KEY, **STEP)
-    story += [call("open_steps", **KEY), call("update_item", Message("m7"), **KEY, **SET, finishes=begun)]
-    story += [call("perform", Message("m8"), "charge", lambda _: "ch-1", then=lambda _: convert(SET), **KEY, **STEP)]
+    begun = call("begin_effect", Message("m7"), "charge", **KEY, **EFFECT)
+    story += [call("open_effects", **KEY), call("update_item", Message("m7"), **KEY, **SET, finishes=begun)]
+    story += [
+        call("perform_effect", Message("m8"), "charge", lambda _: "ch-1", then=lambda _: convert(SET), **KEY, **EFFECT)
+    ]
     return [*story, call("delete_item", Message("m10"), **KEY, ReturnValues="ALL_OLD"), call("get_item", **KEY)]
 
 

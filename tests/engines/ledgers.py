@@ -6,15 +6,15 @@ from typing import TypeAlias
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, MessageIds, SeenIds
+from onewrite import HighWaterMark, IdSet, InSequence, SeenIds
 
-AnyLedger: TypeAlias = SeenIds | MessageIds | HighWaterMark | InSequence
+AnyLedger: TypeAlias = SeenIds | IdSet | HighWaterMark | InSequence
 
 LEDGERS: dict[str, AnyLedger] = {
     "SeenIds": SeenIds(),
     "readable": SeenIds(readable=True),
     "for_ever": SeenIds(retention=None),
-    "plain_set": MessageIds(),
+    "plain_set": IdSet("messageIDs"),
     "HighWaterMark": HighWaterMark(),
     "InSequence": InSequence(),
 }

@@ -21,8 +21,8 @@ Documents = Collection[dict[str, Any]]
 _UNAUTHORIZED = 13
 
 
-def look(collection: Documents, most: int = 100) -> Facts:
-    return MONGODB.run(read_collection(collection, most, time.time), collection)
+def look(collection: Documents, limit: int = 100) -> Facts:
+    return MONGODB.run(read_collection(collection, limit, time.time), collection)
 
 
 def test_documents_are_read_with_ledgers_and_ttl(collection: Documents) -> None:

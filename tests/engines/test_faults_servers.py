@@ -32,9 +32,9 @@ def test_faults_work_with_an_aiobotocore_client(dynoxide: Dynoxide, dynamo: Dyna
         async with async_dynamo(dynoxide.endpoint) as client:
             faults = Faults(client)
             assert is_async(faults.store)
-            faults.lose_answer(1)
-            faults.before(2)
-            faults.after(3)
+            faults.lose_response(1)
+            faults.crash_before(2)
+            faults.crash_after(3)
             orders = AsyncGuardedTable(faults.store, SeenIds(), table_name=table)
             key = {"id": "e"}
             assert await orders.update_item(M1, Key=key, **BUMP) == Applied(M1, retried=True)
@@ -57,14 +57,14 @@ def test_lost_mongodb_response_raises_if_driver_does_not_retry(
 ) -> None:
     assert collection.find_one() is None  # the driver knows by now whether its server takes retryable writes
     faults = Faults(collection)
-    faults.lose_answer(1)
-    faults.lose_answer(2)
+    faults.lose_response(1)
+    faults.lose_response(2)
     assert faults.store.update_one({"_id": "e"}, {"$inc": {"n": 1}}, upsert=True).upserted_id == "e"
     with pytest.raises(AutoReconnect):
         faults.store.update_many({}, {"$inc": {"n": 1}})
     with MongoClient[Any](mongod.uri, retryWrites=False) as client:
         faults = Faults(client.test[collection.name])
-        faults.lose_answer(1)
+        faults.lose_response(1)
         with pytest.raises(AutoReconnect):
             faults.store.update_one({"_id": "e"}, {"$inc": {"n": 1}})
     assert collection.find_one() == {"_id": "e", "n": 3}

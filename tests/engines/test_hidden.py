@@ -62,7 +62,7 @@ PROJECTIONS: list[Any] = [
 ]
 # What names what is kept, or would compute something from it.
 LEAKS: list[Any] = [
-    *({"ow_l": 0}, {"ow_l": 1, "n": 1}, ["ow_events", "ow_steps"], {"ow_of a later version": 1}, {"ow_l": 0, "to": 0}),
+    *({"ow_l": 0}, {"ow_l": 1, "n": 1}, ["ow_events", "ow_effects"], {"ow_of a later version": 1}, {"ow_l": 0, "to": 0}),
     *({"ow_events": {"$slice": 1}}, {"ow_r.r0": 1, "to": 1}, {"ow_events.id": 1, "ow_events.body": 1}),
     *({"x": "$$ROOT"}, {"x": "$$CURRENT"}, {"x": "$ow_events.body", "n": 1}, {"to.x": "$$ROOT.KEPT"}, {"x": "$KEPT"}),
     *({"x": {"$objectToArray": "$$ROOT"}}, {"x": {"$mergeObjects": ["$$ROOT", {"n": 2}]}}, {"to": {"x": "$$ROOT"}}),
@@ -112,13 +112,13 @@ def test_outcome_shows_the_whole_entity_without_the_ledger(orders: Any, ledger: 
     def written(m: Message, **more: Any) -> Any:
         return store.find_one_and_update(m, {"_id": "o", **more}, update, return_document=ReturnDocument.AFTER)
 
-    begun = store.begin(message(2), "charge", {"_id": "o"}, lease=timedelta(hours=1), safe_for=timedelta(0))
+    begun = store.begin_effect(message(2), "charge", {"_id": "o"}, lease=timedelta(hours=1), key_valid_for=timedelta(0))
     assert isinstance(begun, Begun)
     found = [written(message(1)), written(message(2)), written(message(3), n=-1)]
     assert isinstance(found[0], Duplicate)
     assert isinstance(found[1], Busy)
     assert isinstance(found[2], Rejected | Deferred)
-    store.record(message(2), {"_id": "o"}, finishes=begun)
+    store.remember(message(2), {"_id": "o"}, finishes=begun)
     found.append(written(message(4 if isinstance(ledger, InSequence) else 3)))
     assert isinstance(found[3], Applied | Deferred)
     assert [outcome.entity for outcome in found] == [expected] * 4
@@ -129,12 +129,12 @@ def test_guarded_write_with_a_projection_is_refused(orders: Any) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: store.find_one_and_update(message(2), {"_id": "o"}, {"$inc": {"n": 1}}, projection={"n": 1}),
         lambda: store.find_one_and_delete(message(2), {"_id": "o"}, projection={"n": 1}),
-        lambda: store.fold([message(2)], lambda _: {"filter": {"_id": "o"}, "projection": {"n": 1}}),
+        lambda: store.update_batch([message(2)], lambda _: {"filter": {"_id": "o"}, "projection": {"n": 1}}),
     ]
     for call in calls:
         with pytest.raises(InvalidUpdate, match="doesn't take a projection"):
             call()
-    assert isinstance(store.seen(message(2), {"_id": "o"}), Applied)
+    assert isinstance(store.preview(message(2), {"_id": "o"}), Applied)
 
 
 @ledgers
@@ -217,7 +217,7 @@ def test_deleted_item_is_hidden_for_every_choice_of_attributes(items: Any, choic
         Key={"id": "o"}, UpdateExpression="SET n = :n, goods = :l", ExpressionAttributeValues={":n": 1, ":l": [{"sku": 1}]}
     )
     assert store.get_item(Key={"id": "o"}, ConsistentRead=True, **choice) is None
-    for outcome in (store.seen(message(3), Key={"id": "o"}), store.record(message(3), Key={"id": "o"})):
+    for outcome in (store.preview(message(3), Key={"id": "o"}), store.remember(message(3), Key={"id": "o"})):
         assert (type(outcome), outcome.entity) == (Gone, None)
 
 

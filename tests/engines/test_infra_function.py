@@ -31,7 +31,7 @@ from onewrite import (
     Uncertain,
 )
 from onewrite.aws_lambda import sqs_handler
-from onewrite.core.features.pending import Broken
+from onewrite.core.features.pending import BrokenOutbox
 from onewrite.dynamodb import GuardedTable
 from onewrite.identity import Skip, json_body
 from onewrite.outbox import SweepReport
@@ -110,7 +110,9 @@ def test_example_runs_through_the_stack(history: Stack, monkeypatch: pytest.Monk
     )
     assert (second["orderId"], second["status"]) == ("o-2", "PENDING")
     assert (first["orderId"], first["status"], first["deliveryStatus"]) == ("o-1", "APPROVED", "DELIVERED")
-    assert Counter(step["what"] for step in first["steps"]) == Counter(["CREATED", "APPROVED", "PICKED_UP", "DELIVERED"])
+    assert Counter(effect["what"] for effect in first["effects"]) == Counter(
+        ["CREATED", "APPROVED", "PICKED_UP", "DELIVERED"]
+    )
     assert bodies_left(history.outputs["QueueUrl"]) == bodies_left(history.outputs["DeadLettersUrl"]) == []
 
 
@@ -260,7 +262,7 @@ def test_every_alarm_notifies_the_topic(shop: Stack) -> None:
         ([SweepReport()], set()),
         ([SweepReport(pending=1, oldest=900.0)], set()),
         ([SweepReport(pending=1, oldest=900.1)], {"OldestEventAlarm"}),
-        ([SweepReport(broken=[Broken({"id": "o-1"}, LedgerMismatch("another writer"))])], {"BrokenAlarm"}),
+        ([SweepReport(broken=[BrokenOutbox({"id": "o-1"}, LedgerMismatch("another writer"))])], {"BrokenAlarm"}),
         ([SweepReport(error=OSError("no route"), complete=False)], {"OldestEventAlarm"}),
         ([], {"OldestEventAlarm"}),  # it doesn't run
     ],

@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 
 from onewrite import LedgerMismatch
-from onewrite.core.features.pending import Broken
+from onewrite.core.features.pending import BrokenOutbox
 from onewrite.operate import main
 from onewrite.outbox import SweepReport
 from onewrite.outbox.metrics import emf
@@ -169,7 +169,7 @@ def test_worker_lines_are_counted_by_the_tried_filter(worker: Stack) -> None:
     [
         (SweepReport(), set()),
         (SweepReport(pending=1, oldest=900.1), {"OldestEventAlarm"}),
-        (SweepReport(broken=[Broken({"id": "o-1"}, LedgerMismatch("another writer"))]), {"BrokenAlarm"}),
+        (SweepReport(broken=[BrokenOutbox({"id": "o-1"}, LedgerMismatch("another writer"))]), {"BrokenAlarm"}),
         (None, {"OldestEventAlarm"}),  # it doesn't run
     ],
 )

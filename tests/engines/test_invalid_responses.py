@@ -88,8 +88,8 @@ def test_response_of_something_else_is_not_an_outcome(page: Page, opener: Callab
         calls: list[tuple[Callable[..., Any], dict[str, Any]]] = [
             (orders.update_item, ADD),
             (orders.put_item, PUT),
-            (orders.record, KEY),
-            (orders.seen, KEY),
+            (orders.remember, KEY),
+            (orders.preview, KEY),
         ]
         for call, arguments in calls:
             with pytest.raises(InvalidResponse, match=f"HTTP status {page.status} and no x-amzn-RequestId"):

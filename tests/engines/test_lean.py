@@ -386,7 +386,7 @@ def test_requests_use_the_boto3_client_under_moto(caplog: pytest.LogCaptureFixtu
         assert lean.update_item(
             M1, Key={"id": "e"}, UpdateExpression="SET a=:a", ExpressionAttributeValues={":a": 1}
         ) == Applied(M1)
-        assert isinstance(lean.record(M1, Key={"id": "e"}), Duplicate)
+        assert isinstance(lean.remember(M1, Key={"id": "e"}), Duplicate)
         assert caplog.records == []  # no try that failed
         client.close()
 

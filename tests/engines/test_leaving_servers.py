@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import Begun, Event, HighWaterMark, LedgerMismatch, Message, MessageIds, Outbox, SeenIds, Tombstones
+from onewrite import Begun, Event, HighWaterMark, IdSet, LedgerMismatch, Message, Outbox, SeenIds, Tombstones
 from onewrite.core.ledgers import Ledger
 from onewrite.outbox import Relay
 from tests.support.pages import ROOT, namespace_of
@@ -24,10 +24,10 @@ LEDGERS: list[Ledger] = [
     SeenIds(),
     SeenIds(None, readable=True, name="text"),
     HighWaterMark(name="marks"),
-    MessageIds("mine"),
+    IdSet("mine"),
 ]
 MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
-STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
+EFFECT: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(hours=1)}
 
 
 @cache
@@ -56,9 +56,9 @@ def test_script_keeps_business_data(place: Place, leave: Callable[[], None]) -> 
     store = place.store(SeenIds(), outbox=Outbox("shop"))
     place.write(store, Message("m0"), emit=[Event("Paid", {})])
     Relay(store, lambda _: None).flush(**place.address())
-    step = place.call(store, "begin", Message("m9"), "charge", **STEP)
-    assert isinstance(step, Begun)
-    place.call(store, "record", Message("m9"), finishes=step)
+    effect = place.call(store, "begin_effect", Message("m9"), "charge", **EFFECT)
+    assert isinstance(effect, Begun)
+    place.call(store, "remember", Message("m9"), finishes=effect)
     for ledger in LEDGERS:
         assert place.apply(ledger, *MESSAGES) == ["Applied"] * 3
     place.put("clean", n=1, owner="x")
@@ -73,7 +73,7 @@ def test_script_keeps_business_data(place: Place, leave: Callable[[], None]) -> 
 def test_script_removes_marks_of_hundreds_of_sources(place: Place, leave: Callable[[], None]) -> None:
     place.put(n=1)
     for n in range(700):
-        place.call(place.store(HighWaterMark()), "record", Message("m", source=f"a source {n}", sequence=1))
+        place.call(place.store(HighWaterMark()), "remember", Message("m", source=f"a source {n}", sequence=1))
     leave()
     assert [name for name in place.contents() or {} if name.startswith("ow_")] == []
 
@@ -82,7 +82,7 @@ def test_script_keeps_the_writes_of_a_running_consumer(place: Place, leave: Call
     """The consumer has its own check already, and writes natively."""
     place.put(n=0)
     for n in range(700):
-        place.call(place.store(HighWaterMark()), "record", Message("m", source=f"a source {n}", sequence=1))
+        place.call(place.store(HighWaterMark()), "remember", Message("m", source=f"a source {n}", sequence=1))
     stop = threading.Event()
 
     def consume() -> int:
@@ -113,7 +113,7 @@ def test_script_deletes_a_tombstone(place: Place, leave: Callable[[], None]) -> 
 
 
 def test_script_between_two_ledgers_makes_each_entity_acceptable(place: Place, request: pytest.FixtureRequest) -> None:
-    """Step 3 of the migration of a set: the next store refuses what the store in between wrote last."""
+    """Effect 3 of the migration of a set: the next store refuses what the store in between wrote last."""
     between, new, last = [page()[name] for name in ("between", "new", "last")]
     copies = [Message("m1"), Message("m2")]
     assert place.apply(between, *copies) == ["Applied"] * 2
@@ -128,12 +128,12 @@ def test_script_between_two_ledgers_makes_each_entity_acceptable(place: Place, r
     assert (place.contents() or {})["n"] == 3
 
 
-@pytest.mark.parametrize("kind", ["event", "step", "tombstone with an event"])
-def test_script_keeps_entity_with_pending_event_or_open_step(kind: str, place: Place, leave: Callable[[], None]) -> None:
+@pytest.mark.parametrize("kind", ["event", "effect", "tombstone with an event"])
+def test_script_keeps_entity_with_pending_event_or_open_effect(kind: str, place: Place, leave: Callable[[], None]) -> None:
     store = place.store(SeenIds(), outbox=Outbox("shop"), tombstones=Tombstones(timedelta(days=30)))
-    place.write(store, MESSAGES[0], emit=None if kind == "step" else [Event("Paid", {})])
-    if kind == "step":
-        place.call(store, "begin", MESSAGES[1], "charge", **STEP)
+    place.write(store, MESSAGES[0], emit=None if kind == "effect" else [Event("Paid", {})])
+    if kind == "effect":
+        place.call(store, "begin_effect", MESSAGES[1], "charge", **EFFECT)
     elif kind != "event":
         place.call(store, "delete", MESSAGES[1])
     before = place.contents()

@@ -177,34 +177,34 @@ def test_write_is_recognized_if_response_is_lost_between_conflicts(
 
 @lost
 @ledgers
-def test_step_completes_if_each_response_is_lost(
+def test_effect_completes_if_each_response_is_lost(
     guard: Guard, ledger: AnyLedger, fault: Fault, fault_proxy: FaultProxy, state: Callable[[], State]
 ) -> None:
     table = guard(ledger)
     created = Message("created", source="another", sequence=1)
     add(table, created)
-    asked: Any = {"Key": addition(M1, "e")["Key"], "lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
+    asked: Any = {"Key": addition(M1, "e")["Key"], "lease": timedelta(minutes=1), "key_valid_for": timedelta(days=1)}
     fault_proxy.plan(fault)
-    step = table.begin(M1, "charge", **asked)
-    assert isinstance(step, Begun)
+    effect = table.begin_effect(M1, "charge", **asked)
+    assert isinstance(effect, Begun)
     fault_proxy.plan(fault)
-    table.release(step)
+    table.release_effect(effect)
     fault_proxy.plan(fault)
-    taken = table.begin(M1, "charge", **asked)
+    taken = table.begin_effect(M1, "charge", **asked)
     assert isinstance(taken, Begun)
-    assert taken.key == step.key
+    assert taken.key == effect.key
     fault_proxy.plan(fault)
     assert add(table, finishes=taken) == Applied(M1, retried=True)
     assert fault_proxy.past_faults == [fault] * 4
-    assert isinstance(table.begin(M1, "charge", **asked), Duplicate)
+    assert isinstance(table.begin_effect(M1, "charge", **asked), Duplicate)
     assert state() == (2, ["created", "m-1"])
 
 
 PAID = Event("Paid", 1)
-ASKED: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
+ASKED: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(days=1)}
 MOVING: dict[str, AnyLedger] = {
-    "ids after marks": SeenIds(name="seen", also=HighWaterMark(name="marks")),
-    "marks after ids after other ids": HighWaterMark(name="marks", also=SeenIds(also=SeenIds(None))),
+    "ids after marks": SeenIds(name="seen", previous=HighWaterMark(name="marks")),
+    "marks after ids after other ids": HighWaterMark(name="marks", previous=SeenIds(previous=SeenIds(None))),
 }
 # What another writer does to the entity, given its store and the number of the next message, before the client sends again.
 MEANWHILE: dict[str, Callable[[GuardedTable, str, int], object]] = {
@@ -213,10 +213,10 @@ MEANWHILE: dict[str, Callable[[GuardedTable, str, int], object]] = {
     "many messages": lambda store, entity, n: [
         store.update_item(numbered(each), **addition(numbered(each), entity)) for each in range(n, n + 12)
     ],
-    "a step": lambda store, entity, n: store.begin(numbered(n), "charge", Key={"id": entity}, **ASKED),
+    "an effect": lambda store, entity, n: store.begin_effect(numbered(n), "charge", Key={"id": entity}, **ASKED),
     "a delete": lambda store, entity, n: store.delete_item(numbered(n), Key={"id": entity}),
 }
-VERBS = ["update", "update on a condition", "put", "record", "delete", "fold", "finish", "perform"]
+VERBS = ["update", "update on a condition", "put", "remember", "delete", "update_batch", "finish", "perform_effect"]
 
 
 def numbered(n: int) -> Message:
@@ -252,12 +252,12 @@ def test_write_is_settled_if_response_is_lost_despite_other_writes(
         meanwhile = MEANWHILE[entity]
         if verb != "put":
             other.update_item(numbered(1), **addition(numbered(1), entity))
-        claim: Any = store.begin(m, "charge", Key={"id": entity}, **ASKED) if verb == "finish" else None
+        claim: Any = store.begin_effect(m, "charge", Key={"id": entity}, **ASKED) if verb == "finish" else None
 
         def lose(entity: str = entity, meanwhile: Any = meanwhile) -> None:
             def others() -> None:
                 now[0] += 100.0
-                meanwhile(other, entity, 5 if verb == "fold" else number + 1)
+                meanwhile(other, entity, 5 if verb == "update_batch" else number + 1)
 
             fault_proxy.after_write = others
             fault_proxy.plan(Fault.DROP_ANSWER)
@@ -266,7 +266,7 @@ def test_write_is_settled_if_response_is_lost_despite_other_writes(
             lose()
             return {name: value for name, value in addition(m, entity).items() if name != "Key"}
 
-        if verb != "perform":
+        if verb != "perform_effect":
             lose()
         match verb:
             case "update":
@@ -277,23 +277,23 @@ def test_write_is_settled_if_response_is_lost_despite_other_writes(
                 found = [store.update_item(m, **write, ConditionExpression="n < :most", ReturnValues="ALL_NEW")]
             case "put":
                 found = [store.put_item(m, Item={"id": entity, "n": 1, "effects": [m.id]}, emit=[PAID])]
-            case "record":
-                found = [store.record(m, Key={"id": entity}, emit=[PAID])]
+            case "remember":
+                found = [store.remember(m, Key={"id": entity}, emit=[PAID])]
             case "delete":
                 found = [store.delete_item(m, Key={"id": entity}, ReturnValues="ALL_OLD", emit=[PAID])]
-            case "fold":
-                found = store.fold(
+            case "update_batch":
+                found = store.update_batch(
                     [numbered(n) for n in (2, 3, 4)],
                     lambda fresh: addition_of([each.id for each in fresh], entity),  # noqa: B023  # called at once
                 )
             case "finish":
                 found = [store.update_item(m, **addition(m, entity), finishes=claim, emit=[PAID])]
             case _:
-                found = [store.perform(m, "charge", lambda _: 1, Key={"id": entity}, **ASKED, then=then)]
+                found = [store.perform_effect(m, "charge", lambda _: 1, Key={"id": entity}, **ASKED, then=then)]
         assert all(each.settled for each in found), entity
         assert all(each.retried for each in found if isinstance(each, Applied)), entity
-        if entity in ("nothing", "a step"):  # which leave the token of this call
+        if entity in ("nothing", "an effect"):  # which leave the token of this call
             assert {type(each) for each in found} == {Applied}
         assert fault_proxy.after_write is None
         if "delete" not in (verb, entity.removeprefix("a ")):
-            assert dynamo_state(dynamo, table, entity).effects.count(m.id) == (verb != "record")
+            assert dynamo_state(dynamo, table, entity).effects.count(m.id) == (verb != "remember")

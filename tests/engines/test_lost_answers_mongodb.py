@@ -12,7 +12,7 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.errors import AutoReconnect
 
-from onewrite import Answer, Applied, Begun, Busy, Duplicate, HighWaterMark, Message, Outcome, SeenIds, Superseded
+from onewrite import Applied, BeginOutcome, Begun, Busy, Duplicate, HighWaterMark, Message, Outcome, SeenIds, TakenOver
 from onewrite.mongodb import GuardedCollection
 from tests.engines.ledgers import AnyLedger, ledgers
 from tests.engines.stores import increment, mongo_state
@@ -43,7 +43,9 @@ UPDATES: dict[str, Deliver] = {
     "find_and_update": lambda c: c.find_one_and_update(M1, {"_id": "e"}, increment(M1)),
     "find_and_upsert": lambda c: c.find_one_and_update(M1, {"_id": "new"}, increment(M1), upsert=True),
     "insert": lambda c: c.insert_one(M1, {"_id": "new", "n": 1}),
-    "fold": lambda c: c.fold([M1], lambda _: {"filter": {"_id": "new"}, "update": increment(M1), "upsert": True})[0],
+    "update_batch": lambda c: c.update_batch(
+        [M1], lambda _: {"filter": {"_id": "new"}, "update": increment(M1), "upsert": True}
+    )[0],
 }
 deliveries = pytest.mark.parametrize("deliver", UPDATES.values(), ids=UPDATES)
 
@@ -122,7 +124,7 @@ def test_write_is_recognized_if_another_message_follows_the_lost_response(
     assert mongo_state(existing) == (2, ["m-1", "m-2"])
 
 
-# ---------------------------------------------------------------- steps
+# ---------------------------------------------------------------- effects
 
 LEASE, DAY = timedelta(minutes=1), timedelta(days=1)
 # How often in a row an answer gets lost until the driver gives up.
@@ -139,40 +141,40 @@ class Clock:
         self.now += LEASE.total_seconds()
 
 
-def begin(collection: GuardedCollection, name: str = "charge") -> Answer:
-    return collection.begin(M1, name, {"_id": "e"}, lease=LEASE, safe_for=DAY)
+def begin_effect(collection: GuardedCollection, name: str = "charge") -> BeginOutcome:
+    return collection.begin_effect(M1, name, {"_id": "e"}, lease=LEASE, key_valid_for=DAY)
 
 
 def begun(collection: GuardedCollection, name: str = "charge") -> Begun:
-    step = begin(collection, name)
-    assert isinstance(step, Begun)
-    return step
+    effect = begin_effect(collection, name)
+    assert isinstance(effect, Begun)
+    return effect
 
 
-def finish(collection: GuardedCollection, step: Begun) -> Outcome:
-    return collection.update_one(M1, {"_id": "e"}, increment(M1), finishes=step)
+def finish(collection: GuardedCollection, effect: Begun) -> Outcome:
+    return collection.update_one(M1, {"_id": "e"}, increment(M1), finishes=effect)
 
 
 def fences(collection: GuardedCollection) -> list[str]:
-    """Those of the steps that are open and may be finished, after their leases."""
-    return [each.fence for each in collection.open_steps({"_id": "e"}) if not isinstance(each, Busy)]
+    """Those of the effects that are open and may be finished, after their leases."""
+    return [each.fence for each in collection.open_effects({"_id": "e"}) if not isinstance(each, Busy)]
 
 
 @any_loss
 @ledgers
-def test_step_completes_if_each_request_or_response_is_lost(
+def test_effect_completes_if_each_request_or_response_is_lost(
     guard: Guard, ledger: AnyLedger, fault: Fault, mongo_proxy: MongoProxy, effects: Callable[[], int]
 ) -> None:
     clock = Clock()
     collection = guard(ledger, True, clock)
     mongo_proxy.plan(fault)
-    step = begun(collection)
-    assert step.first
-    assert begin(collection) == Busy(M1, step.until)
+    effect = begun(collection)
+    assert effect.first
+    assert begin_effect(collection) == Busy(M1, effect.until)
     mongo_proxy.plan(fault)
-    assert isinstance(finish(collection, step), Applied)
+    assert isinstance(finish(collection, effect), Applied)
     assert mongo_proxy.past_faults == [fault] * 2
-    assert isinstance(begin(collection), Duplicate)
+    assert isinstance(begin_effect(collection), Duplicate)
     clock.pass_the_lease()
     assert fences(collection) == []
     assert effects() == 1
@@ -180,7 +182,7 @@ def test_step_completes_if_each_request_or_response_is_lost(
 
 @lost
 @pytest.mark.parametrize("sent", [True, False], ids=["sent", "unsent"])
-def test_repeated_release_keeps_step_of_another_worker(
+def test_repeated_release_keeps_effect_of_another_worker(
     guard: Guard,
     sent: bool,
     fault: Fault,
@@ -190,15 +192,15 @@ def test_repeated_release_keeps_step_of_another_worker(
 ) -> None:
     clock = Clock()
     collection, other = guard(SeenIds(), True, clock), GuardedCollection(existing, SeenIds(), clock=clock)
-    step = begun(collection)
+    effect = begun(collection)
     others: list[Begun] = []
     mongo_proxy.plan(fault)
     mongo_proxy.after_write = lambda: others.append(begun(other))
-    collection.release(step, sent=sent)
-    collection.release(step, sent=sent)
+    collection.release_effect(effect, sent=sent)
+    collection.release_effect(effect, sent=sent)
     assert mongo_proxy.past_faults == [fault]
-    assert begin(collection) == Busy(M1, others[0].until)
-    assert isinstance(finish(collection, step), Superseded)
+    assert begin_effect(collection) == Busy(M1, others[0].until)
+    assert isinstance(finish(collection, effect), TakenOver)
     assert isinstance(finish(other, others[0]), Applied)
     assert effects() == 1
 
@@ -220,17 +222,17 @@ def test_begin_without_response_keeps_its_key_after_the_lease(
     collection = guard(ledger, retry, clock)
     mongo_proxy.plan(*[fault] * times)
     with pytest.raises(AutoReconnect):
-        begin(collection)
-    assert begin(collection) == Busy(M1, clock.now + LEASE.total_seconds())
+        begin_effect(collection)
+    assert begin_effect(collection) == Busy(M1, clock.now + LEASE.total_seconds())
     clock.pass_the_lease()
     [lost_fence] = fences(collection)
-    step = begun(collection, "charge of a later version")
-    assert not step.first
-    assert step.fence != lost_fence
-    assert step.key == M1.child("charge")
+    effect = begun(collection, "charge of a later version")
+    assert not effect.first
+    assert effect.fence != lost_fence
+    assert effect.key == M1.child("charge")
     mongo_proxy.plan(*[fault] * times)
     with pytest.raises(AutoReconnect):
-        finish(collection, step)
-    assert isinstance(finish(collection, step), Duplicate)
-    assert isinstance(begin(collection), Duplicate)
+        finish(collection, effect)
+    assert isinstance(finish(collection, effect), Duplicate)
+    assert isinstance(begin_effect(collection), Duplicate)
     assert effects() == 1

@@ -20,11 +20,11 @@ from onewrite import (
     Duplicate,
     Event,
     HighWaterMark,
+    IdSet,
     InSequence,
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    MessageIds,
     Outbox,
     Outcome,
     SeenIds,
@@ -48,8 +48,8 @@ CALLS: dict[str, Call] = {
     "upsert": lambda c, query: c.update_one(M1, query, {"$inc": {"n": 1}}, upsert=True),
     "pipeline": lambda c, query: c.update_one(M1, query, [{"$set": {"n": 1}}]),
     "find_one_and_update": lambda c, query: c.find_one_and_update(M1, query, {"$inc": {"n": 1}}),
-    "record": lambda c, query: c.record(M1, query),
-    "seen": lambda c, query: c.seen(M1, query),
+    "remember": lambda c, query: c.remember(M1, query),
+    "preview": lambda c, query: c.preview(M1, query),
     "explain": lambda c, query: c.explain("update_one", M1, query, {"$inc": {"n": 1}}),
 }
 calls = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -77,7 +77,7 @@ def test_events_of_a_document_with_uuid_id_are_published(collection: Documents, 
     orders.update_one(M1, key, {"$inc": {"n": 1}}, upsert=True, emit=[Event("A", 1)])
     relay = Relay(orders, sent.extend)
     assert relay.sweep().published == 1
-    state = relay.look(sent[0].source)
+    state = relay.peek(sent[0].source)
     assert state is not None
     assert state.sent == 1
 
@@ -104,7 +104,7 @@ def test_fields_with_a_unique_index_identify_an_entity(collection: Documents, le
     for expected in (Applied, Duplicate):
         assert isinstance(guarded.update_one(M1, ADA, {"$inc": {"n": 1}}, upsert=True), expected)
     assert isinstance(guarded.find_one_and_update(M2, {"email": {"$eq": ADA["email"]}}, {"$inc": {"n": 1}}), Applied)
-    for outcome in (guarded.seen(M2, ADA), guarded.record(M2, ADA), guarded.update_one(M2, ADA, {"$inc": {"n": 1}})):
+    for outcome in (guarded.preview(M2, ADA), guarded.remember(M2, ADA), guarded.update_one(M2, ADA, {"$inc": {"n": 1}})):
         assert isinstance(outcome, Duplicate)
         assert outcome.entity is not None
         assert outcome.entity["n"] == 2
@@ -186,8 +186,8 @@ def test_hashes_and_numeric_marks_distinguish_case_under_a_collation(no_case: Do
 
 TEXT: dict[str, tuple[AnyLedger, Message]] = {
     "readable": (SeenIds(readable=True), M1),
-    "plain_set": (MessageIds(), M1),
-    "after_readable": (SeenIds(None, also=SeenIds(readable=True)), M1),
+    "plain_set": (IdSet("messageIDs"), M1),
+    "after_readable": (SeenIds(None, previous=SeenIds(readable=True)), M1),
     "text_sequence": (HighWaterMark(), Message("m-1", "s", sequence="a")),
 }
 
@@ -199,8 +199,8 @@ def test_ledger_with_strings_is_refused_under_a_collation(no_case: Documents, le
         lambda: guarded.update_one(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True),
         lambda: guarded.find_one_and_update(message, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True),
         lambda: guarded.insert_one(message, {"_id": "e"}),
-        lambda: guarded.record(message, {"_id": "e"}),
-        lambda: guarded.seen(message, {"_id": "e"}),
+        lambda: guarded.remember(message, {"_id": "e"}),
+        lambda: guarded.preview(message, {"_id": "e"}),
     ]
     for deliver in [*deliveries, *deliveries]:
         with pytest.raises(ConfigurationError, match="collation 'en'"):
@@ -225,7 +225,7 @@ def test_string_sequence_after_numbers_is_refused_under_a_collation(no_case: Doc
     ("earlier", "later"),
     [
         ({"outbox": Outbox("shop/orders")}, {"outbox": Outbox("Shop/Orders")}),
-        ({"ledger": SeenIds(name="A", also=SeenIds())}, {"ledger": SeenIds(name="a", also=SeenIds())}),
+        ({"ledger": SeenIds(name="A", previous=SeenIds())}, {"ledger": SeenIds(name="a", previous=SeenIds())}),
     ],
     ids=["outboxes", "ledgers"],
 )

@@ -49,7 +49,7 @@ WAYS: dict[str, Deliver] = {
     "upserting_pipeline": lambda c, m: c.update_one(m, {"_id": "e"}, PIPELINE, upsert=True),
     "find_one_and_update": lambda c, m: c.find_one_and_update(m, {"_id": "e"}, increment(m)),
     "find_one_and_upsert": lambda c, m: c.find_one_and_update(m, {"_id": "e"}, increment(m), upsert=True),
-    "record": lambda c, m: c.record(m, {"_id": "e"}),
+    "remember": lambda c, m: c.remember(m, {"_id": "e"}),
     "insert": lambda c, m: c.insert_one(m, {"_id": "e"}),
 }
 
@@ -122,7 +122,7 @@ def test_outcomes_do_not_depend_on_custom_client_types(collection: Documents, le
         guarded.update_one(M1, key, {"$inc": {"n": 1}}),
         guarded.insert_one(M1, {**key, "n": 1}),
         guarded.find_one_and_update(M1, key, {"$inc": {"n": 1}}),
-        guarded.seen(M1, key),
+        guarded.preview(M1, key),
     ]
     assert [type(outcome) for outcome in [*new, *copies]] == [Applied] * 2 + [Duplicate] * 4
     entity = {"_id": _Own(1), "n": _Own(1)} if kind is int else {**key, "n": 1}
@@ -141,15 +141,15 @@ class _Written(TypeEncoder):
 def test_id_of_a_custom_client_type_identifies_its_entity(collection: Documents, _id: Any) -> None:
     codec = CodecOptions[Any](type_registry=TypeRegistry([_Written()]), uuid_representation=UuidRepresentation.PYTHON_LEGACY)
     guarded, key = GuardedCollection(collection.with_options(codec_options=codec), SeenIds()), {"_id": _id}
-    terms: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+    terms: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
     outcomes = [
         guarded.insert_one(M1, {**key, "n": 1}),
         guarded.insert_one(M1, {**key, "n": 1}),
         guarded.update_one(M1, key, {"$inc": {"n": 1}}),
-        guarded.seen(M1, key),
+        guarded.preview(M1, key),
         guarded.update_one(M2, {**key, "n": 9}, {"$inc": {"n": 1}}),
-        guarded.begin(M2, "charge", key, **terms),
-        guarded.begin(M2, "charge", key, **terms),
+        guarded.begin_effect(M2, "charge", key, **terms),
+        guarded.begin_effect(M2, "charge", key, **terms),
     ]
     assert [type(each) for each in outcomes] == [
         *[Applied, Duplicate, Duplicate, Duplicate],
@@ -164,8 +164,8 @@ def test_find_one_and_update_accepts_pymongo_server_options(
     guarded = GuardedCollection(documents, SeenIds())
     native: Any = {"upsert": True, "maxTimeMS": 60_000, "bypassDocumentValidation": True}
     assert isinstance(guarded.find_one_and_update(M1, {"_id": 1}, {"$set": {"n": 9}}, **native), Applied)
-    folded = guarded.fold([M1, M2], lambda _: {"filter": {"_id": 1}, "update": {"$inc": {"n": 1}}, **native})
-    assert [type(outcome) for outcome in folded] == [Duplicate, Applied]
+    batched = guarded.update_batch([M1, M2], lambda _: {"filter": {"_id": 1}, "update": {"$inc": {"n": 1}}, **native})
+    assert [type(outcome) for outcome in batched] == [Duplicate, Applied]
     assert guarded.find_one({"_id": 1}) == {"_id": 1, "n": 10}
 
 

@@ -64,7 +64,7 @@ WRITES: dict[str, Write] = {
     "update_one": lambda c, m: c.update_one(m, {"_id": "e"}, {"$inc": {"n": 1}}),
     "upsert": lambda c, m: c.update_one(m, {"_id": "e"}, {"$inc": {"n": 1}}, upsert=True),
     "find_one_and_update": lambda c, m: c.find_one_and_update(m, {"_id": "e"}, {"$inc": {"n": 1}}),
-    "record": lambda c, m: c.record(m, {"_id": "e"}),
+    "remember": lambda c, m: c.remember(m, {"_id": "e"}),
 }
 writes = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 

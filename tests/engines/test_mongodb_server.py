@@ -265,12 +265,12 @@ def test_id_under_a_collation_is_refused_if_ambiguous(order: Documents) -> None:
     writes: list[Callable[[], Any]] = [
         lambda: guarded.update_one(M1, update=increment(M1), **named),
         lambda: guarded.find_one_and_update(M1, update=increment(M1), **named),
-        lambda: guarded.record(M1, **named),
+        lambda: guarded.remember(M1, **named),
         lambda: guarded.delete_one(M1, **named),
-        lambda: guarded.fold([M1, Message("m-2")], lambda _: {"update": increment(M1), **named}),
-        lambda: guarded.begin(M1, "charge", lease=timedelta(minutes=1), safe_for=timedelta(days=1), **named),
-        lambda: guarded.seen(M1, **named),
-        lambda: guarded.open_steps(**named),
+        lambda: guarded.update_batch([M1, Message("m-2")], lambda _: {"update": increment(M1), **named}),
+        lambda: guarded.begin_effect(M1, "charge", lease=timedelta(minutes=1), key_valid_for=timedelta(days=1), **named),
+        lambda: guarded.preview(M1, **named),
+        lambda: guarded.open_effects(**named),
     ]
     for write in writes:
         with pytest.raises(InvalidUpdate, match="two entities or two marks can be equal"):

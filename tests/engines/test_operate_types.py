@@ -104,7 +104,7 @@ def go_through(capsys: pytest.CaptureFixture[str], store: tuple[str, str], key: 
         "written"
     ]
     assert run(capsys, "clear", *one, "--attribute", "ow_text:l", "--yes")["written"]
-    assert run(capsys, "steps", *store)["open"] == 0
+    assert run(capsys, "effects", *store)["open"] == 0
     run(capsys, "doctor", *store, codes=(0, 5))
     assert run(capsys, "relay", *store, "--outbox", "shop", "--stuck", codes=(5,))["stuck"]
 
@@ -125,13 +125,13 @@ def test_commands_accept_item_attribute_of_every_type(
 def write_item(dynamo: Any, table: str, key: dict[str, Any]) -> None:
     for n, (ledger, message) in enumerate(LEDGERS):
         store = GuardedTable(dynamo, ledger, table_name=table, clock=lambda: NOW, outbox=Outbox("shop"))
-        store.record(message, Key=key, emit=[] if n else [Event("E", 1)])
+        store.remember(message, Key=key, emit=[] if n else [Event("E", 1)])
 
 
 def write_document(documents: Collection[Any], key: Any) -> None:
     for n, (ledger, message) in enumerate(LEDGERS):
         store = GuardedCollection(documents, ledger, clock=lambda: NOW, outbox=Outbox("shop"))
-        store.record(message, {"_id": key}, emit=[] if n else [Event("E", 1)])
+        store.remember(message, {"_id": key}, emit=[] if n else [Event("E", 1)])
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["top", "nested"])
@@ -159,9 +159,9 @@ def test_every_document_is_read_once_despite_equal_python_ids(
 ) -> None:
     collection.insert_many([{"_id": name} for name in EQUAL_IN_PYTHON])
     for name in EQUAL_IN_PYTHON:
-        lease: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
-        GuardedCollection(collection, SeenIds()).begin(Message("m"), "charge", {"_id": name}, **lease)
+        lease: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
+        GuardedCollection(collection, SeenIds()).begin_effect(Message("m"), "charge", {"_id": name}, **lease)
     monkeypatch.setattr("onewrite.operate.stores.open_collection", lambda _: collection)
     monkeypatch.setattr("onewrite.operate.mongodb._AT_ONCE", size)
-    found = run(capsys, "steps", "--collection", "mongodb://host/shop.orders", codes=(5,))
+    found = run(capsys, "effects", "--collection", "mongodb://host/shop.orders", codes=(5,))
     assert (found["open"], found["damaged"]) == (len(EQUAL_IN_PYTHON), 0)

@@ -1,4 +1,4 @@
-"""The outbox and its relays on real engines: the sparse index, doorbells, and entities that a relay cannot read."""
+"""The outbox and its relays on real engines: the sparse index, notifications, and entities that a relay cannot read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_sweep_finds_all_events_for_any_number_of_shards(
         _emit(writers[n % len(writers)], n, f"o{n}")
     told: list[Outgoing] = []
     relay = Relay(orders(swept), told.extend)
-    assert len(relay.waiting(most=100)) == 60
+    assert len(relay.pending(limit=100)) == 60
     assert relay.sweep().complete
     assert {event.body for event in told} == {f"{n}" for n in range(60)}
     assert _index_entries(dynamo, indexed) == 0
@@ -139,7 +139,7 @@ def test_relay_with_index_finds_events_of_relay_without_index(dynamo: DynamoDBCl
     for n, entity in enumerate("abc"):
         _emit(orders, n, entity, *[Event(each, n) for each in ("Poison", "Paid", "Paid")])
     refuses = Relay(plain, lambda events: [event for event in events if event.type == "Poison"])
-    for each in refuses.waiting():
+    for each in refuses.pending():
         refuses.skip(source=each.event.source, id=each.event.id)
     once = iter(["a"])
 
@@ -150,7 +150,7 @@ def test_relay_with_index_finds_events_of_relay_without_index(dynamo: DynamoDBCl
 
     Relay(plain, publish).sweep()
     later = Relay(orders, lambda _: None, clock=lambda: time.time() + 3600)
-    assert sorted((each.entity["id"], each.pending) for each in later.waiting()) == [("a", 1), ("b", 1)]
+    assert sorted((each.entity["id"], each.pending) for each in later.pending()) == [("a", 1), ("b", 1)]
     assert later.sweep().published == 2
 
 
@@ -160,7 +160,7 @@ def test_index_with_one_projected_attribute_is_refused(dynamo: DynamoDBClient) -
     orders = GuardedTable(dynamo, SeenIds(), table_name=name, outbox=OUTBOX)
     _emit(orders, 1, "o1")
     relay = Relay(orders, lambda _: None)
-    for act in (relay.sweep, relay.waiting, relay.broken):
+    for act in (relay.sweep, relay.pending, relay.broken):
         with pytest.raises(ConfigurationError, match="'pending' projects more than the keys"):
             act()
 
@@ -177,7 +177,7 @@ def test_relay_with_index_finds_events_of_writers_without_index(dynamo: DynamoDB
     assert isinstance(writer.put_item(Message("put"), Item={"id": "put"}, emit=[paid]), Applied)
     assert isinstance(writer.delete_item(Message("deleted"), Key={"id": "updated0"}, emit=[paid]), Applied)
     relay = Relay(reader, told.extend)
-    assert len(relay.waiting(most=100)) == 9
+    assert len(relay.pending(limit=100)) == 9
     swept = relay.sweep()
     assert (swept.published, swept.pending, swept.complete) == (10, 0, True)
     assert _index_entries(dynamo, indexed) == 0
@@ -194,7 +194,7 @@ def test_event_of_item_with_long_numeric_key_is_published(dynoxide: Dynoxide) ->
     relay = Relay(store, told.extend)
     assert relay.sweep().published == len(keys)
     assert {event.entity["id"]: event.body for event in told} == {key: f"{n}" for n, key in enumerate(keys)}
-    assert (relay.waiting(), relay.broken()) == ([], [])
+    assert (relay.pending(), relay.broken()) == ([], [])
 
 
 @pytest.mark.parametrize("engine", ["dynoxide", "mongod"])
@@ -254,7 +254,7 @@ def test_non_string_due_time_does_not_hide_other_entities(collection: Collection
     collection.update_many({"_id": {"$in": ["e1", "e2"]}}, {"$set": {"ow_due": odd}})
     relay = Relay(store, lambda _: None)
     assert [each.entity for each in relay.broken()] == [{"_id": "e1"}, {"_id": "e2"}]
-    assert [each.event.body for each in relay.waiting()] == ["0", "3"]
+    assert [each.event.body for each in relay.pending()] == ["0", "3"]
     assert relay.sweep().published == 2
 
 
@@ -271,7 +271,7 @@ def test_document_refused_by_its_validator_does_not_block_other_events(
     relay.sweep()
     relay.sweep()
     assert {int(event.body) for event in published} == {*range(30)}
-    assert {each.event.source.rpartition("/")[0] for each in relay.waiting()} == {f"s/_id=S:e{n}" for n in range(12)}
+    assert {each.event.source.rpartition("/")[0] for each in relay.pending()} == {f"s/_id=S:e{n}" for n in range(12)}
     assert "WriteError (code 121)" in caplog.text
     collection.database.command("collMod", collection.name, validator={})
     assert Relay(store, published.extend).sweep().published == 12

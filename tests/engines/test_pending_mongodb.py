@@ -85,11 +85,11 @@ def test_sweeps_and_operator_calls_read_only_pending_entities(
         case "sweep":
             assert relay.sweep().published == count
         case "waiting":
-            assert len(relay.waiting(most=count)) == count
+            assert len(relay.pending(limit=count)) == count
         case "broken":
             assert relay.broken() == []
         case _:
-            event = relay.waiting(most=1)[0].event
+            event = relay.pending(limit=1)[0].event
             assert relay.skip(dict(event.entity), id=event.id) is not None
     searches = [command for command in commands.sent if "ow_due" in command.get("filter", {})]
     assert len(searches) == 1  # one cursor, and no search for each
@@ -105,19 +105,19 @@ def test_each_command_examines_only_its_own_document(heard: tuple[Documents, Com
 
     store = GuardedCollection(collection, ledger, outbox=OUTBOX, tombstones=Tombstones(timedelta(days=1)), clock=lambda: NOW)
     relay, first, second = Relay(store, lambda _: None), Message("m1", "s", 1), Message("m2", "s", 2)
-    step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+    effect: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
     for _ in range(2):
         store.update_one(first, {"_id": "o"}, {"$inc": {"n": 1}}, upsert=True, emit=[Event("A", 1)])
         store.update_one(second, {"_id": "o", "n": {"$gt": 100}}, {"$inc": {"n": 1}})
         store.find_one_and_update(second, {"_id": "o"}, {"$inc": {"n": 1}})
         relay.flush({"_id": "o"})
         store.insert_one(first, {"_id": "p", "n": 1})
-        begun: Any = store.begin(Message("m3", "s", 3), "charge", {"_id": "o"}, **step)
+        begun: Any = store.begin_effect(Message("m3", "s", 3), "charge", {"_id": "o"}, **effect)
         if hasattr(begun, "fence"):
-            store.record(Message("m3", "s", 3), {"_id": "o"}, finishes=begun)
+            store.remember(Message("m3", "s", 3), {"_id": "o"}, finishes=begun)
         store.find_one({"_id": "o"})
-        store.seen(second, {"_id": "o"})
-        store.open_steps({"_id": "o"})
+        store.preview(second, {"_id": "o"})
+        store.open_effects({"_id": "o"})
         store.delete_one(Message("m4", "s", 4), {"_id": "o"})
     assert most_examined(collection, commands) == 1
 
@@ -135,8 +135,8 @@ def test_call_for_one_entity_reads_only_that_entity(
         store.update_one(Message("m1"), named, add)
         store.update_one(Message("m2"), {**named, "n": -1}, add)
         store.find_one_and_update(Message("m3"), named, add, emit=[Event("A", 1)])
-        store.seen(Message("m3"), named)
-        store.fold([Message("m4"), Message("m5")], lambda _: {"filter": named, "update": add})
+        store.preview(Message("m3"), named)
+        store.update_batch([Message("m4"), Message("m5")], lambda _: {"filter": named, "update": add})
     assert most_examined(collection, commands) == 1
 
 
@@ -179,10 +179,10 @@ def test_operator_and_relay_act_on_entities_of_any_id_type(collection: Documents
     store = GuardedCollection(collection.with_options(codec_options=codec), SeenIds(), outbox=OUTBOX)
     told: list[Outgoing] = []
     relay = Relay(store, told.extend, clock=lambda: NOW + 10)
-    waiting = relay.waiting(most=100)
+    waiting = relay.pending(limit=100)
     assert len(waiting) == len(IDS)
     for source in [each.event.source for each in waiting]:
-        state = relay.look(source)
+        state = relay.peek(source)
         assert state is not None
         assert state.source == source
         skipped = relay.skip(source=source, id=state.pending[0].id)
@@ -233,17 +233,17 @@ def test_document_with_unwritable_id_is_published_or_reported(
     assert (left == 0, not swept.broken, swept.complete, not relay.broken()) in [(True,) * 4, (False,) * 4]
 
 
-def test_step_is_found_after_a_document_with_unreadable_id(collection: Documents) -> None:
+def test_effect_is_found_after_a_document_with_unreadable_id(collection: Documents) -> None:
     codec: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
     wide = collection.with_options(codec_options=codec)
     for name in (DatetimeMS(2**61), "ok"):
         wide.insert_one({"_id": name})
-        step: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
-        GuardedCollection(wide, SeenIds()).begin(Message("m"), "charge", {"_id": name}, **step)
+        effect: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
+        GuardedCollection(wide, SeenIds()).begin_effect(Message("m"), "charge", {"_id": name}, **effect)
     store, found = CollectionStore(collection), list[Any]()
-    scan = store.scan("ow_steps")
+    scan = store.scan("ow_effects")
     while (images := run(scan.next(), store.target)) is not None:
-        found += [step for image in images for step in image.steps.values()]
+        found += [effect for image in images for effect in image.effects.values()]
     assert len(found) == 2
 
 
@@ -258,7 +258,7 @@ def test_entity_is_listed_once_if_written_during_listing(collection: Documents, 
         return find_one(self, query, *args, **more)
 
     monkeypatch.setattr(Collection, "find_one", busy)
-    found = [each.entity["_id"] for each in Relay(store, lambda _: None).waiting(most=1000)]
+    found = [each.entity["_id"] for each in Relay(store, lambda _: None).pending(limit=1000)]
     assert sorted(found) == [*range(150)]
 
 
@@ -281,6 +281,6 @@ def test_search_ends_if_the_server_drops_each_cursor(
 
     monkeypatch.setattr(Cursor, "_refresh", lost)
     relay = Relay(store, told.extend, clock=lambda: NOW + 10)
-    assert (len(relay.waiting(most=1000)), relay.broken(most=1000)) == (250, [])
+    assert (len(relay.pending(limit=1000)), relay.broken(limit=1000)) == (250, [])
     swept = relay.sweep()
     assert (swept.published, swept.complete, len({event.id for event in told})) == (250, True, 250)

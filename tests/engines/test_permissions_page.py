@@ -32,7 +32,7 @@ from tests.support.pages import ROOT
 sdk: Any = boto3  # its types know two services
 TEXT = (ROOT / "docs" / "permissions.md").read_text()
 ROW = re.compile(r"^\| (`.+?`.*?) \| ((?:`[\w:]+`(?:, )?)+) \|$", re.MULTILINE)
-LEASE: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
+LEASE: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(hours=1)}
 M = [Message(f"m-{n}") for n in range(4)]
 KEY = {"id": "e"}
 ADD: Any = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
@@ -51,7 +51,7 @@ def ended(swept: SweepReport) -> None:
 
 
 def waiting(relay: Relay) -> None:
-    relay.waiting()
+    relay.pending()
     if relay.broken():  # what cannot be read is told, and holds up nothing
         raise RefusedError
 
@@ -68,8 +68,8 @@ def in_turn(*acts: Callable[[], object]) -> None:
         act()
 
 
-def steps(begin: Callable[[Message], object], release: Callable[[Begun], None]) -> None:
-    """A step that is begun, one that is Busy, one that is let go, and one that is taken over."""
+def effects(begin: Callable[[Message], object], release: Callable[[Begun], None]) -> None:
+    """An effect that is begun, one that is Busy, one that is let go, and one that is taken over."""
     begun = begin(M[1])
     begin(M[1])
     assert isinstance(begun, Begun)
@@ -105,7 +105,7 @@ class OfTable:
 
     def skip(self) -> None:
         source = f"shop/orders/id=S:{KEY['id']}"
-        state = self.relay.look(source)
+        state = self.relay.peek(source)
         assert state is not None
         assert self.relay.skip(Key=KEY, id=state.pending[0].id) is not None
 
@@ -115,9 +115,9 @@ class OfTable:
 
 
 def look(of: OfTable) -> None:
-    of.table.seen(M[0], Key=KEY)
+    of.table.preview(M[0], Key=KEY)
     of.table.get_item(Key=KEY)
-    of.table.open_steps(Key=KEY)
+    of.table.open_effects(Key=KEY)
 
 
 OUTBOX = ["--outbox", "shop/orders"]
@@ -125,22 +125,26 @@ OUTBOX = ["--outbox", "shop/orders"]
 ON_TABLE: dict[str, Callable[[OfTable], object]] = {
     "`update_item`": lambda of: [of.table.update_item(M[1], Key=KEY, **ADD, **more) for more in IMPOSSIBLE_AND_TWICE],
     "`put_item`": lambda of: [of.table.put_item(message, Item={"id": "new"}) for message in (M[1], M[1], M[2])],
-    "`record`": lambda of: [of.table.record(M[1], Key=KEY) for _ in range(2)],
+    "`remember`": lambda of: [of.table.remember(M[1], Key=KEY) for _ in range(2)],
     "`delete_item`": lambda of: [of.table.delete_item(M[1], Key=KEY) for _ in range(2)],
-    "`fold`": lambda of: of.table.fold(M, lambda fresh: {"Key": KEY, **ADD}),
-    "`seen`, `get_item`, `open_steps`": look,
-    "`begin`, `release`": lambda of: steps(lambda m: of.table.begin(m, "charge", Key=KEY, **LEASE), of.table.release),
-    "`perform`": lambda of: of.table.perform(M[1], "charge", lambda step: None, then=lambda none: ADD, Key=KEY, **LEASE),
-    "`Relay.flush`, `ring`": lambda of: in_turn(lambda: of.relay.flush(Key=KEY), lambda: ended(of.relay.ring([KEY]))),
+    "`update_batch`": lambda of: of.table.update_batch(M, lambda fresh: {"Key": KEY, **ADD}),
+    "`preview`, `get_item`, `open_effects`": look,
+    "`begin_effect`, `release_effect`": lambda of: effects(
+        lambda m: of.table.begin_effect(m, "charge", Key=KEY, **LEASE), of.table.release_effect
+    ),
+    "`perform_effect`": lambda of: of.table.perform_effect(
+        M[1], "charge", lambda effect: None, then=lambda none: ADD, Key=KEY, **LEASE
+    ),
+    "`Relay.flush`, `notify`": lambda of: in_turn(lambda: of.relay.flush(Key=KEY), lambda: ended(of.relay.notify([KEY]))),
     "`Relay.sweep`, `run`, with an index": lambda of: ended(of.relay.sweep()),
     "`Relay.sweep`, `run`, without an index": lambda of: ended(of.relay.sweep()),
-    "`Relay.waiting`, `broken`, with an index": lambda of: waiting(of.relay),
-    "`Relay.waiting`, `broken`, without an index": lambda of: waiting(of.relay),
-    "`Relay.look`": lambda of: of.relay.look("shop/orders/id=S:e"),
+    "`Relay.pending`, `broken`, with an index": lambda of: waiting(of.relay),
+    "`Relay.pending`, `broken`, without an index": lambda of: waiting(of.relay),
+    "`Relay.peek`": lambda of: of.relay.peek("shop/orders/id=S:e"),
     "`Relay.skip`, `restart`": lambda of: in_turn(of.skip, lambda: of.relay.restart(Key=KEY)),
     "`onewrite inspect`": lambda of: of.verb("inspect"),
     "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", "--message", M[0].id, "--yes"),
-    "`onewrite steps`": lambda of: of.verb("steps", key=False),
+    "`onewrite effects`": lambda of: of.verb("effects", key=False),
     "`onewrite relay --stuck`": lambda of: of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
 }
 
@@ -169,11 +173,11 @@ class OfCollection:
     def relay(self) -> Relay:
         return Relay(self.stock, lambda events: None)
 
-    def perform(self) -> None:
-        self.stock.perform(M[1], "charge", lambda step: None, ONE, then=lambda none: {"update": INC}, **LEASE)
+    def perform_effect(self) -> None:
+        self.stock.perform_effect(M[1], "charge", lambda effect: None, ONE, then=lambda none: {"update": INC}, **LEASE)
 
     def skip(self) -> None:
-        state = self.relay.look("shop/orders/_id=S:e")
+        state = self.relay.peek("shop/orders/_id=S:e")
         assert state is not None
         assert self.relay.skip(ONE, id=state.pending[0].id) is not None
 
@@ -182,9 +186,9 @@ class OfCollection:
 
 
 def look_at_document(of: OfCollection) -> None:
-    of.stock.seen(M[0], ONE)
+    of.stock.preview(M[0], ONE)
     of.stock.find_one(ONE)
-    of.stock.open_steps(ONE)
+    of.stock.open_effects(ONE)
 
 
 ON_COLLECTION: dict[str, Callable[[OfCollection], object]] = {
@@ -194,21 +198,23 @@ ON_COLLECTION: dict[str, Callable[[OfCollection], object]] = {
     ],
     "`insert_one`": lambda of: [of.stock.insert_one(message, {"_id": "new"}) for message in (M[1], M[1], M[2])],
     "`find_one_and_update`": lambda of: [of.stock.find_one_and_update(M[1], ONE, INC) for _ in range(2)],
-    "`record`": lambda of: [of.stock.record(M[1], ONE) for _ in range(2)],
+    "`remember`": lambda of: [of.stock.remember(M[1], ONE) for _ in range(2)],
     "`delete_one`, `find_one_and_delete`": lambda of: [of.stock.delete_one(M[1], ONE) for _ in range(2)],
-    "`fold`": lambda of: of.stock.fold(M, lambda fresh: {"filter": ONE, "update": INC}),
-    "`seen`, `find_one`, `open_steps`": look_at_document,
-    "`begin`, `release`": lambda of: steps(lambda m: of.stock.begin(m, "charge", ONE, **LEASE), of.stock.release),
-    "`perform`": lambda of: in_turn(of.perform, of.perform),
-    "`Relay.flush`, `ring`": lambda of: in_turn(lambda: of.relay.flush(ONE), lambda: ended(of.relay.ring([ONE]))),
+    "`update_batch`": lambda of: of.stock.update_batch(M, lambda fresh: {"filter": ONE, "update": INC}),
+    "`preview`, `find_one`, `open_effects`": look_at_document,
+    "`begin_effect`, `release_effect`": lambda of: effects(
+        lambda m: of.stock.begin_effect(m, "charge", ONE, **LEASE), of.stock.release_effect
+    ),
+    "`perform_effect`": lambda of: in_turn(of.perform_effect, of.perform_effect),
+    "`Relay.flush`, `notify`": lambda of: in_turn(lambda: of.relay.flush(ONE), lambda: ended(of.relay.notify([ONE]))),
     "`Relay.sweep`, `run`": lambda of: ended(of.relay.sweep()),
-    "`Relay.waiting`, `broken`, `look`": lambda of: in_turn(
-        lambda: waiting(of.relay), lambda: of.relay.look("shop/orders/_id=S:e")
+    "`Relay.pending`, `broken`, `peek`": lambda of: in_turn(
+        lambda: waiting(of.relay), lambda: of.relay.peek("shop/orders/_id=S:e")
     ),
     "`Relay.skip`, `restart`": lambda of: in_turn(of.skip, lambda: of.relay.restart(ONE)),
-    "`onewrite inspect`, `steps`, `relay --stuck`": lambda of: in_turn(
+    "`onewrite inspect`, `effects`, `relay --stuck`": lambda of: in_turn(
         lambda: of.verb("inspect"),
-        lambda: of.verb("steps", key=False),
+        lambda: of.verb("effects", key=False),
         lambda: of.verb("relay", "--stuck", "--json", *OUTBOX, key=False),
     ),
     "`onewrite forget`, `clear`, `set-mark`": lambda of: of.verb("forget", "--message", M[0].id, "--yes"),
@@ -341,11 +347,11 @@ def test_collection_method_needs_exactly_the_documented_privileges(row: str, loc
                 ON_COLLECTION[row](of)
 
 
-def test_steps_command_distinguishes_empty_and_missing_collection(locked: tuple[Mongod, Any]) -> None:
+def test_effects_command_distinguishes_empty_and_missing_collection(locked: tuple[Mongod, Any]) -> None:
     server, root = locked
     name = "empty"
     uri = f"mongodb://some:some@127.0.0.1:{server.port}/rights.{name}?directConnection=true&authSource=admin"
     grant(root, name, {"find", "update"})
-    assert main(["steps", "--collection", uri]) == 3
+    assert main(["effects", "--collection", uri]) == 3
     root.rights.create_collection(name)
-    assert main(["steps", "--collection", uri]) == 0
+    assert main(["effects", "--collection", uri]) == 0

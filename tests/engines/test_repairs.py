@@ -14,9 +14,9 @@ from onewrite import (
     Begun,
     Event,
     HighWaterMark,
+    IdSet,
     InSequence,
     Message,
-    MessageIds,
     Outbox,
     SeenIds,
     Tombstones,
@@ -49,7 +49,7 @@ def inspect(place: Place, capsys: pytest.CaptureFixture[str], *options: str) -> 
 
 
 def answers(place: Place, capsys: pytest.CaptureFixture[str], *options: str) -> list[tuple[str, str]]:
-    found = inspect(place, capsys, "--message", *options)["answers"]
+    found = inspect(place, capsys, "--message", *options)["predictions"]
     return [(answer["ledger"], answer["outcome"]) for answer in found]
 
 
@@ -106,25 +106,32 @@ def test_marks_are_shown_by_source(place: Place, capsys: pytest.CaptureFixture[s
     assert "source a.b$c%\\x00é: 2" in capsys.readouterr().out
 
 
-def test_inspect_shows_events_steps_and_their_sizes(
+def test_inspect_shows_events_effects_and_their_sizes(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = place.store(SeenIds(), clock=lambda: NOW, outbox=Outbox("shop"))
     place.write(store, M1, emit=[Event("Paid", {"n": 1}), Event("Sent", {})])
     assert isinstance(
-        place.call(store, "begin", Message("m3", source="bank", sequence=4).part("p"), "charge", lease=LEASE, safe_for=HOUR),
+        place.call(
+            store,
+            "begin_effect",
+            Message("m3", source="bank", sequence=4).part("p"),
+            "charge",
+            lease=LEASE,
+            key_valid_for=HOUR,
+        ),
         Begun,
     )
     found = inspect(place, capsys)
-    (outbox,), (step,) = found["outboxes"], found["steps"]
+    (outbox,), (effect,) = found["outboxes"], found["effects"]
     assert [(event["number"], event["type"], event["cause"]) for event in outbox["events"]] == [
         (1, "Paid", "m1"),
         (2, "Sent", "m1"),
     ]
     assert (outbox["sent"], outbox["due"] is None or isinstance(outbox["due"], str)) == (0, True)
-    assert (step["message"], step["source"], step["parts"], step["sequence"]) == ("m3", "bank", ["p"], 4)
-    assert (step["ledger"], step["until"], step["lease_is_over"]) == ("ow_l", moment(NOW + 60), False)
-    parts = found["ledgers"][0]["bytes"] + outbox["bytes"] + found["step_bytes"] + found["token_bytes"]
+    assert (effect["message"], effect["source"], effect["parts"], effect["sequence"]) == ("m3", "bank", ["p"], 4)
+    assert (effect["ledger"], effect["until"], effect["lease_is_over"]) == ("ow_l", moment(NOW + 60), False)
+    parts = found["ledgers"][0]["bytes"] + outbox["bytes"] + found["effect_bytes"] + found["token_bytes"]
     assert parts == found["ours"] < found["bytes"]
     monkeypatch.setattr("time.time", lambda: NOW + 61)
     assert place.run("inspect") == 0
@@ -199,14 +206,14 @@ def test_id_set_is_found_in_the_default_or_given_attribute(place: Place, capsys:
     (ledger,) = inspect(place, capsys)["ledgers"]
     assert (ledger["attribute"], ledger["kept"], ledger["sets"][0]["by_hand"]) == ("messageIDs", None, True)
     assert [each["id"] for each in inspect(place, capsys, "--attribute", "tags")["ledgers"][0]["sets"][0]["ids"]] == ["red"]
-    assert answers(place, capsys, "m1", "--source", "any") == [("MessageIds()", "Duplicate")]
+    assert answers(place, capsys, "m1", "--source", "any") == [("IdSet('messageIDs')", "Duplicate")]
     assert place.run("inspect") == 0
     assert "without a label, possibly a set of IDs that you keep yourself" in capsys.readouterr().out
 
 
 def test_inspect_reads_ledger_that_has_moved(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
-    place.apply(SeenIds(name="seen", also=SeenIds()), M2)
+    place.apply(SeenIds(name="seen", previous=SeenIds()), M2)
     found = {each["attribute"]: each["moved_to"] for each in inspect(place, capsys)["ledgers"]}
     assert found == {"ow_l": "ow_seen:l", "ow_seen:l": None}
     assert answers(place, capsys, "m1") == [("SeenIds(14d)", "Duplicate")]
@@ -266,12 +273,14 @@ def test_inspect_names_foreign_values_in_a_ledger(place: Place, capsys: pytest.C
     assert "which isn't a ledger's content" in capsys.readouterr().out
 
 
-def test_inspect_reports_damaged_steps_outboxes_and_tombstones(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_reports_damaged_effects_outboxes_and_tombstones(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     mark = "PKFN90PGmAw"
-    steps: dict[str, Any] = {f"ow_step_{mark}": 1, "ow_steps": {mark}} if place.names_tokens else {"ow_steps": {mark: 1}}
-    place.put(ow_o="ow1 outbox shop/orders", ow_events=[1], ow_tombstone=1, **steps)
+    effects: dict[str, Any] = (
+        {f"ow_effect_{mark}": 1, "ow_effects": {mark}} if place.names_tokens else {"ow_effects": {mark: 1}}
+    )
+    place.put(ow_o="ow1 outbox shop/orders", ow_events=[1], ow_tombstone=1, **effects)
     found = inspect(place, capsys)
-    assert "Repair the entity" in found["steps"][0]["damaged"]
+    assert "Repair the entity" in found["effects"][0]["damaged"]
     assert "epair the entity" in found["outboxes"][0]["damaged"]
     assert "ow_tombstone" in found["tombstone"]["damaged"]
     assert place.run("inspect") == 0
@@ -302,7 +311,7 @@ def test_inspect_predicts_outcome_of_a_delivery(
 
 def test_in_sequence_does_not_know_the_ledger_before(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), Message("m1", "s"))
-    place.apply(HighWaterMark(also=SeenIds()), Message("m2", "s", sequence=5))
+    place.apply(HighWaterMark(previous=SeenIds()), Message("m2", "s", sequence=5))
     asked = ("m1", "--source", "s", "--sequence", "6")
     assert answers(place, capsys, *asked) == [("HighWaterMark()", "Duplicate"), ("InSequence(first=1)", "Applied")]
     assert answers(place, capsys, *asked, "--in-sequence", "5") == [("InSequence(first=5)", "Applied")]
@@ -310,7 +319,7 @@ def test_in_sequence_does_not_know_the_ledger_before(place: Place, capsys: pytes
 
 def begins(place: Place, ledger: Ledger) -> None:
     place.put(n=1)
-    place.call(place.store(ledger, clock=lambda: NOW), "begin", M1, "charge", lease=LEASE, safe_for=HOUR)
+    place.call(place.store(ledger, clock=lambda: NOW), "begin_effect", M1, "charge", lease=LEASE, key_valid_for=HOUR)
 
 
 def test_ledger_without_data_can_be_queried(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,7 +327,7 @@ def test_ledger_without_data_can_be_queried(place: Place, capsys: pytest.Capture
     assert answers(place, capsys, "m1", "--attribute", "ow_b:l") == [("", "Applied")]
     assert answers(place, capsys, "m2", "--attribute", "ow_b:l") == [
         ("", "Applied"),
-        ("a new ledger (also=MessageIds())", "Duplicate"),
+        ("a new ledger (previous=IdSet('messageIDs'))", "Duplicate"),
     ]
     assert place.run("inspect", "--message", "m1", "--attribute", "ow_o") == 2
 
@@ -335,7 +344,7 @@ def test_mark_is_removed_from_every_set_in_every_form(place: Place, capsys: pyte
         merged |= place.contents(f"e{n}") or {}
     merged |= {"ow_l": "ow1 > ow_seen:l"}
     place.put(**{name: value for name, value in merged.items() if name not in ("id", "_id", "ow_seen:l")})
-    last = SeenIds(name="seen", also=before)
+    last = SeenIds(name="seen", previous=before)
     assert place.apply(last, Message("m9"), message) == ["Applied", "Duplicate"]
     shown = output_of(capsys, lambda: place.run("forget", "--message", "m1", "--source", "s", "--json", "--yes"))
     assert len(shown["changes"]) == len(before)
@@ -349,14 +358,14 @@ def test_plain_id_is_forgotten_for_every_source(place: Place, capsys: pytest.Cap
     assert len(shown["changes"]) == 2
     assert "counts for every source" in " ".join(shown["effects"])
     message = Message("m1", source="s")
-    assert place.apply(MessageIds(), message, message, Message("m5")) == ["Applied", "Duplicate", "Duplicate"]
+    assert place.apply(IdSet("messageIDs"), message, message, Message("m5")) == ["Applied", "Duplicate", "Duplicate"]
     without_source = output_of(capsys, lambda: place.run("forget", "--message", "m5", "--json", "--yes"))
     assert "counts for every source" in " ".join(without_source["effects"])
-    assert place.apply(MessageIds(), Message("m5", source="s")) == ["Applied"]
+    assert place.apply(IdSet("messageIDs"), Message("m5", source="s")) == ["Applied"]
 
 
 def test_forget_is_refused_if_message_would_still_be_refused(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    ledger = SeenIds(also=HighWaterMark())
+    ledger = SeenIds(previous=HighWaterMark())
     place.apply(HighWaterMark(), Message("m0", source="s", sequence=9))
     place.apply(ledger, Message("m1", source="s", sequence=10))
     stored = place.contents()
@@ -368,14 +377,14 @@ def test_forget_is_refused_if_message_would_still_be_refused(place: Place, capsy
     assert place.contents() == stored
 
 
-@pytest.mark.parametrize("ledger", [SeenIds(None), MessageIds(), MessageIds("handled")])
-def test_forget_and_clear_are_refused_during_open_step(
+@pytest.mark.parametrize("ledger", [SeenIds(None), IdSet("messageIDs"), IdSet("handled")])
+def test_forget_and_clear_are_refused_during_open_effect(
     ledger: Ledger, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     begins(place, ledger)
     for options in ((), ("--attribute", ledger.attribute)):
         assert place.run("forget", "--message", "m1", "--yes", *options) == 2
-        assert "returns Busy, because a worker has begun a step of it" in capsys.readouterr().err
+        assert "returns Busy, because a worker has begun an effect of it" in capsys.readouterr().err
     assert place.run("clear", "--yes") == 2
     assert capsys.readouterr().err
 
@@ -386,7 +395,7 @@ def test_remaining_mark_is_reported_if_only_one_set_forgets(
 ) -> None:
     for act in (("forget", "--message", "m1", "--attribute", "ow_l"), ("clear",)):
         place.put("e", **{name: {"m1"}})
-        looking = SeenIds(also=MessageIds(name))
+        looking = SeenIds(previous=IdSet(name))
         assert place.apply(SeenIds(), M1) + place.apply(looking, M1) == ["Applied", "Duplicate"]
         capsys.readouterr()
         assert place.run(*act, "--yes", "--json") == 0
@@ -409,7 +418,7 @@ def test_refused_forget_states_the_reason(place: Place, capsys: pytest.CaptureFi
     place.apply(SeenIds(), M1)
     assert place.run("forget", "--message", "m2") == 4
     assert "No ledger" in capsys.readouterr().err
-    place.apply(SeenIds(name="seen", also=SeenIds()), M2)
+    place.apply(SeenIds(name="seen", previous=SeenIds()), M2)
     place.apply(SeenIds(name="other"), M2)
     for options, text in (
         (("--message", "m1", "--attribute", "ow_l"), "has moved to 'ow_seen:l'"),
@@ -516,9 +525,9 @@ def test_invalid_set_mark_is_refused_with_the_reason(place: Place, capsys: pytes
     ):
         assert place.run("set-mark", *options) == code
         assert text in capsys.readouterr().err
-    place.call(store, "begin", Message("m2", source="s", sequence=2), "charge", lease=LEASE, safe_for=HOUR)
+    place.call(store, "begin_effect", Message("m2", source="s", sequence=2), "charge", lease=LEASE, key_valid_for=HOUR)
     assert place.run("set-mark", "--sequence", "5", "--source", "s", "--yes") == 2
-    assert "has an open step" in capsys.readouterr().err
+    assert "has an open effect" in capsys.readouterr().err
     assert place.run("set-mark", "--sequence", "5", "--source", "t", "--yes") == 0
     place.apply(HighWaterMark(name="more"), Message("m", source="s", sequence=1))
     assert place.run("set-mark", "--sequence", "5", "--source", "t") == 2
@@ -557,11 +566,11 @@ def test_cleared_ledger_is_empty(ledger: Ledger, effect: str, place: Place, caps
 
 def test_cleared_ledger_keeps_the_label_of_its_new_place(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.apply(SeenIds(), M1)
-    place.apply(SeenIds(name="seen", also=SeenIds()), M2)
+    place.apply(SeenIds(name="seen", previous=SeenIds()), M2)
     assert place.run("clear") == 2
     assert "'ow_l', 'ow_seen:l'" in capsys.readouterr().err
     assert place.run("clear", "--attribute", "ow_l", "--yes") == 0
-    assert place.apply(SeenIds(name="seen", also=SeenIds()), M1, M2) == ["Applied", "Duplicate"]
+    assert place.apply(SeenIds(name="seen", previous=SeenIds()), M1, M2) == ["Applied", "Duplicate"]
     assert place.run("clear", "--attribute", "ow_l", "--yes") == 4
     assert "already empty" in capsys.readouterr().err
 

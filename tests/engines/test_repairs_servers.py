@@ -63,7 +63,9 @@ def fill(place: Place) -> None:
             return {**place.address(), **change}
         return {**place.address(), "update": {"$inc": {"n": len(fresh)}}, "upsert": True}
 
-    place.store(HighWaterMark()).fold([Message(f"m{n}", source=f"source {n}", sequence=1) for n in range(400)], write)
+    place.store(HighWaterMark()).update_batch(
+        [Message(f"m{n}", source=f"source {n}", sequence=1) for n in range(400)], write
+    )
 
 
 def test_ledger_with_many_sources_is_cleared(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ CASES: dict[str, Case] = {
     "rejected": Case([("upsert", 1), ("refused", 2)], Rejected, (1, 3), counted=(2, 6)),
     # A condition that fails looks like a lost creation, or like a gap that was just filled: the write goes out again.
     "rejected upsert": Case([("upsert", 1), ("refused upsert", 2)], Rejected, (1, 5), counted=(2, 6)),
-    "rejected fold of three": Case([("upsert", 1), ("refused fold", 2)], Rejected, (4, 11), counted=(7, 22)),
+    "rejected batch of three": Case([("upsert", 1), ("refused batch", 2)], Rejected, (4, 11), counted=(7, 22)),
 }
 OF_A_SEQUENCE: dict[str, Case] = {
     "stale": Case([("upsert", 1), ("upsert", 2), ("upsert", 1)], Stale, (1, 2)),
@@ -60,11 +60,11 @@ COST_CASES: dict[str, tuple[AnyLedger, list[Delivery]]] = {
     "a duplicate": (SeenIds(), [("upsert", 1), ("upsert", 1)]),
     "a refusal by your condition": (SeenIds(), [("upsert", 1), ("refused", 2)]),
     "the same with `InSequence` and `rejected_ok=True`": (InSequence(), [("upsert", 1), ("refused", 2)]),
-    "an external effect: `begin` and finish": (SeenIds(), [("upsert", 1), ("effect", 2)]),
-    "ten messages with `fold`": (SeenIds(), [("upsert", 1), ("ten", 2)]),
+    "an external effect: `begin_effect` and finish": (SeenIds(), [("upsert", 1), ("effect", 2)]),
+    "ten messages with `update_batch`": (SeenIds(), [("upsert", 1), ("ten", 2)]),
 }
 REFUSED: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(n)", "rejected_ok": True}
-STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=1)}
+EFFECT: dict[str, Any] = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(hours=1)}
 
 
 def three_from(first: Message) -> list[Message]:
@@ -85,11 +85,13 @@ def of_table(store: GuardedTable) -> Ways:
         "refused": lambda message: add(message, **REFUSED),
         "refused upsert": lambda message: add(message, **REFUSED),
         "create": lambda message: store.put_item(message, Item={"id": "e", "n": 1}),
-        "effect": lambda message: store.perform(
-            message, "charge", lambda _: None, Key={"id": "e"}, then=lambda _: {"UpdateExpression": "REMOVE x"}, **STEP
+        "effect": lambda message: store.perform_effect(
+            message, "charge", lambda _: None, Key={"id": "e"}, then=lambda _: {"UpdateExpression": "REMOVE x"}, **EFFECT
         ),
-        "ten": lambda message: store.fold(ten(message), lambda fresh: addition_of([each.id for each in fresh], "e"))[0],
-        "refused fold": lambda message: store.fold(three_from(message), refused)[2],
+        "ten": lambda message: store.update_batch(ten(message), lambda fresh: addition_of([each.id for each in fresh], "e"))[
+            0
+        ],
+        "refused batch": lambda message: store.update_batch(three_from(message), refused)[2],
     }
 
 
@@ -106,13 +108,13 @@ def of_collection(store: GuardedCollection) -> Ways:
         "refused": lambda message: add(message, upsert=False, n=7),
         "refused upsert": lambda message: add(message, upsert=True, n=7),
         "create": lambda message: store.insert_one(message, {"_id": "e", "n": 1}),
-        "effect": lambda message: store.perform(
-            message, "charge", lambda _: None, {"_id": "e"}, then=lambda _: {"update": {"$unset": {"x": ""}}}, **STEP
+        "effect": lambda message: store.perform_effect(
+            message, "charge", lambda _: None, {"_id": "e"}, then=lambda _: {"update": {"$unset": {"x": ""}}}, **EFFECT
         ),
-        "ten": lambda message: store.fold(
+        "ten": lambda message: store.update_batch(
             ten(message), lambda fresh: {"filter": {"_id": "e"}, "update": increment_of([each.id for each in fresh])}
         )[0],
-        "refused fold": lambda message: store.fold(three_from(message), refused)[2],
+        "refused batch": lambda message: store.update_batch(three_from(message), refused)[2],
     }
 
 

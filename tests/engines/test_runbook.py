@@ -98,19 +98,19 @@ def numbered(sequence: int) -> Message:
 
 def test_every_command_of_the_runbook_is_tried_here() -> None:
     verbs = re.findall(r"^onewrite (\S+)", RUNBOOK, re.MULTILINE)
-    assert verbs == ["inspect", "steps", "relay", "doctor", "inspect", "set-mark"]
+    assert verbs == ["inspect", "effects", "relay", "doctor", "inspect", "set-mark"]
 
 
 def test_first_commands_answer_their_questions(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     store = shop.make_store(SeenIds(), outbox=Outbox("shop/orders"))
     assert isinstance(shop.write(store, Message("evt-42"), emit=[Event("Paid", 1)]), Applied)
-    commands = [find_commands(RUNBOOK, verb)[0] for verb in ("inspect", "steps", "relay", "doctor")]
+    commands = [find_commands(RUNBOOK, verb)[0] for verb in ("inspect", "effects", "relay", "doctor")]
     told = []
     for command, code in zip(commands, (0, 0, 5, 0), strict=True):
         assert shop.run(f"{command} --accept outbox-index" if "doctor" in command else command) == code, capsys.readouterr()
         told.append(capsys.readouterr().out)
     assert "Duplicate from SeenIds(14d)" in told[0]
-    assert told[1] == "No step is open.\n"
+    assert told[1] == "No effect is open.\n"
     assert "1 pending  Paid" in told[2]
     assert "Passed" in told[3]
 
@@ -168,12 +168,12 @@ def test_one_pass_publishes_or_names_each_event(
 @pytest.mark.parametrize(
     ("before", "after", "remedy"),
     [
-        (SeenIds(), SeenIds(timedelta(days=3)), "also=SeenIds(timedelta(days=14))"),
-        (SeenIds(), SeenIds(timedelta(days=3), also=SeenIds()), None),
-        (SeenIds(), HighWaterMark(), "also=SeenIds(timedelta(days=14))"),
-        (SeenIds(), InSequence(), "HighWaterMark(also=SeenIds(timedelta(days=14)))"),
+        (SeenIds(), SeenIds(timedelta(days=3)), "previous=SeenIds(timedelta(days=14))"),
+        (SeenIds(), SeenIds(timedelta(days=3), previous=SeenIds()), None),
+        (SeenIds(), HighWaterMark(), "previous=SeenIds(timedelta(days=14))"),
+        (SeenIds(), InSequence(), "HighWaterMark(previous=SeenIds(timedelta(days=14)))"),
         (HighWaterMark(), InSequence(), None),
-        (SeenIds(name="a"), SeenIds(retention=None, name="a"), "also=SeenIds(timedelta(days=14), name='a')"),
+        (SeenIds(name="a"), SeenIds(retention=None, name="a"), "previous=SeenIds(timedelta(days=14), name='a')"),
     ],
 )
 def test_doctor_finds_a_mismatch_before_the_deploy(
@@ -202,7 +202,7 @@ def test_doctor_finds_a_mismatch_before_the_deploy(
     ("command", "code"),
     [
         ("inspect --key o-1", 3),
-        ("steps", 3),
+        ("effects", 3),
         ("clear --key o-1", 3),
         ("relay --outbox shop/orders --stuck", 3),
         ("relay --outbox shop/orders --skip e --yes", 3),
@@ -222,7 +222,7 @@ def test_missing_table_or_collection_is_named(
 
 
 def test_damaged_entity_is_described_by_every_verb(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    shop.put(ow_l=5, ow_steps="x", ow_tombstone="x", ow_o="x", ow_events="x")
+    shop.put(ow_l=5, ow_effects="x", ow_tombstone="x", ow_o="x", ow_events="x")
     for verb, code in (
         ("inspect --message m", 0),
         ("forget --message m", 2),
@@ -231,5 +231,5 @@ def test_damaged_entity_is_described_by_every_verb(shop: Shop, capsys: pytest.Ca
     ):
         assert shop.run(f"onewrite {verb} {TABLE} --key o-1") == code
         assert "another writer uses" in "".join(capsys.readouterr())
-    assert shop.run(f"onewrite steps {TABLE}") == 5
+    assert shop.run(f"onewrite effects {TABLE}") == 5
     assert "another writer uses" in capsys.readouterr().err

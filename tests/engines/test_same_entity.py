@@ -1,4 +1,4 @@
-"""Whether two names mean one entity is what the engine says, for writes, steps, and relays."""
+"""Whether two names mean one entity is what the engine says, for writes, effects, and relays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 M = Message("m1")
-STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+EFFECT: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
 STANDARD: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 _NAIVE = datetime(2026, 11, 24, 12, 0, 0, 123_456)  # noqa: DTZ001  # pymongo takes it for UTC
 
@@ -126,10 +126,10 @@ def test_query_operator_inside_eq_is_refused(
     calls: list[Callable[[], object]] = [
         lambda: store.update_one(M, query, update),
         lambda: store.find_one_and_delete(M, query),
-        lambda: store.record(M, query),
-        lambda: store.seen(M, query),
-        lambda: store.begin(M, "charge", query, **STEP),
-        lambda: store.open_steps(query),
+        lambda: store.remember(M, query),
+        lambda: store.preview(M, query),
+        lambda: store.begin_effect(M, "charge", query, **EFFECT),
+        lambda: store.open_effects(query),
         lambda: Relay(store, told.extend).flush(query),
     ]
     for call in calls:
@@ -140,17 +140,17 @@ def test_query_operator_inside_eq_is_refused(
 
 
 @pairs
-def test_step_can_be_finished_with_any_equal_id(
+def test_effect_can_be_finished_with_any_equal_id(
     documents: Callable[[], Collection[dict[str, Any]]], one: Any, other: Any, is_same: bool
 ) -> None:
     store = _store(documents(), one, other)
-    step = store.begin(M, "charge", {"_id": {"$eq": one}}, **STEP)
-    assert isinstance(step, Begun)
+    effect = store.begin_effect(M, "charge", {"_id": {"$eq": one}}, **EFFECT)
+    assert isinstance(effect, Begun)
     if is_same:
-        assert isinstance(store.record(M, {"_id": {"$eq": other}}, finishes=step), Applied)
+        assert isinstance(store.remember(M, {"_id": {"$eq": other}}, finishes=effect), Applied)
     else:
         with pytest.raises(InvalidUpdate, match="belongs to a different entity"):
-            store.record(M, {"_id": {"$eq": other}}, finishes=step)
+            store.remember(M, {"_id": {"$eq": other}}, finishes=effect)
 
 
 @pytest.mark.parametrize(
@@ -174,14 +174,14 @@ def test_entity_can_be_identified_inside_and(
     assert store.find_one({"_id": "o"}) == {"_id": "o", "n": 10}
     assert store.find_one({"_id": "p"}) == {"_id": "p", "n": 0}
     assert type(store.update_one(M, query, update)).__name__ == "Duplicate"
-    assert isinstance(store.seen(M, query), type(store.update_one(M, query, update)))
-    step = store.begin(Message("m2"), "charge", {"_id": "o"}, **STEP)
-    assert isinstance(step, Begun)
+    assert isinstance(store.preview(M, query), type(store.update_one(M, query, update)))
+    effect = store.begin_effect(Message("m2"), "charge", {"_id": "o"}, **EFFECT)
+    assert isinstance(effect, Begun)
     if is_conditional:
         with pytest.raises(InvalidUpdate, match="can't have a condition"):
-            store.record(Message("m2"), query, finishes=step)
+            store.remember(Message("m2"), query, finishes=effect)
     else:
-        assert isinstance(store.record(Message("m2"), query, finishes=step), Applied)
+        assert isinstance(store.remember(Message("m2"), query, finishes=effect), Applied)
         created = {"$and": [{"_id": "new"}]}
         assert isinstance(store.update_one(M, created, update, upsert=True), Applied)
         assert store.find_one({"_id": "new"}) == {"_id": "new", "n": 10}

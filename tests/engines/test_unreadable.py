@@ -23,9 +23,9 @@ from onewrite import (
     Duplicate,
     Gone,
     HighWaterMark,
+    IdSet,
     InSequence,
     Message,
-    MessageIds,
     Rejected,
     SeenIds,
     Stale,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Documents = Collection[dict[str, Any]]
 Deliver = Callable[[Any, Message, Any], Any]
 TOMBSTONES = Tombstones(timedelta(days=14))
-STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(days=1)}
+EFFECT: dict[str, Any] = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(days=1)}
 M1, M2 = (Message(f"m{n}", source="s", sequence=n) for n in (1, 2))
 LEDGERS: dict[str, Ledger] = {"ids": SeenIds(), "marks": HighWaterMark(), "sequence": InSequence()}
 ledgers = pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
@@ -82,16 +82,16 @@ WRITES: dict[str, Deliver] = {
     "pipeline": lambda store, m, q: store.update_one(m, q, [{"$set": {"n": {"$add": [N_OR_0, 1]}}}], upsert=True),
     "find before": lambda store, m, q: store.find_one_and_update(m, q, ADD, upsert=True),
     "find after": lambda store, m, q: store.find_one_and_update(m, q, ADD, return_document=AFTER, upsert=True),
-    "record": lambda store, m, q: store.record(m, q),
-    "fold": lambda store, m, q: store.fold([m], lambda _: {"filter": q, "update": ADD, "upsert": True}),
+    "remember": lambda store, m, q: store.remember(m, q),
+    "update_batch": lambda store, m, q: store.update_batch([m], lambda _: {"filter": q, "update": ADD, "upsert": True}),
     "delete": lambda store, m, q: store.delete_one(m, q),
     "find and delete": lambda store, m, q: store.find_one_and_delete(m, q),
 }
 LOOKS: dict[str, Deliver] = {
-    "seen": lambda store, m, q: store.seen(m, q),
-    "begin": lambda store, m, q: store.begin(m, "charge", q, **STEP),
+    "preview": lambda store, m, q: store.preview(m, q),
+    "begin_effect": lambda store, m, q: store.begin_effect(m, "charge", q, **EFFECT),
     "insert": lambda store, m, q: store.insert_one(m, q, rejected_ok=True),
-    "several": lambda store, m, q: store.fold(
+    "several": lambda store, m, q: store.update_batch(
         [m, M2], lambda _: {"filter": {**q, "n": 1}, "update": ADD, "rejected_ok": True}
     ),
 }
@@ -135,7 +135,7 @@ def test_write_settles_if_document_is_unreadable(
     store = make_store(ledger, codec)
     assert done(WRITES[verb](store, M1, HERE)) == [(Applied, None)]
     assert done(WRITES[verb](store, M1, HERE)) == [(Duplicate, None)]
-    assert n_of(collection) == (None if "delete" in verb else 0 if "record" in verb else 1)
+    assert n_of(collection) == (None if "delete" in verb else 0 if "remember" in verb else 1)
 
 
 @ledgers
@@ -146,14 +146,14 @@ def test_outcome_is_returned_if_document_is_unreadable(
 ) -> None:
     put(collection, fields)
     store = make_store(ledger, codec)
-    expected: dict[str, list[type[Any]]] = {"seen": [Applied], "begin": [Begun], "insert": [Rejected]}
+    expected: dict[str, list[type[Any]]] = {"preview": [Applied], "begin_effect": [Begun], "insert": [Rejected]}
     first = expected.get(verb, [Rejected, Rejected])
     assert done(LOOKS[verb](store, M1, HERE)) == [(kind, None) for kind in first]
-    if verb == "begin":
+    if verb == "begin_effect":
         assert done(LOOKS[verb](store, M1, HERE)) == done(store.update_one(M1, HERE, ADD)) == [(Busy, None)]
-        assert done(store.open_steps(HERE)) == [(Busy, None)]
+        assert done(store.open_effects(HERE)) == [(Busy, None)]
         return
-    done(store.record(M1, HERE))
+    done(store.remember(M1, HERE))
     second: list[type[Any]] = [Duplicate, Rejected]
     if verb == "several" and isinstance(ledger, InSequence):  # it has remembered both refusals
         second = [Stale, Duplicate]
@@ -162,7 +162,7 @@ def test_outcome_is_returned_if_document_is_unreadable(
 
 def test_set_with_an_unreadable_id_is_read_as_stored(collection: Documents, make_store: MakeStore) -> None:
     put(collection, {"messageIDs": ["????", "m0"]})
-    store = make_store(MessageIds())
+    store = make_store(IdSet("messageIDs"))
     assert [type(store.update_one(M1, HERE, ADD)) for _ in range(2)] == [Applied, Duplicate]
     assert n_of(collection) == 1
 
@@ -194,7 +194,7 @@ def accept_lost_response(key: Any, kinds: list[type[Any]]) -> list[type[Any]]:
 
 
 CREATIONS: dict[str, Deliver] = {
-    **{name: WRITES[name] for name in ("upsert", "pipeline", "find before", "find after", "record", "fold")},
+    **{name: WRITES[name] for name in ("upsert", "pipeline", "find before", "find after", "remember", "update_batch")},
     "insert": lambda store, m, q: store.insert_one(m, {**q, "n": 1}, rejected_ok=True),
 }
 
@@ -214,7 +214,7 @@ def test_creation_settles_if_the_response_is_unreadable(
     second = [Rejected, Duplicate if counts else Rejected] if verb == "insert" else [Applied, Duplicate]
     assert kinds == [Applied, Duplicate, *second]
     n = 1 if verb == "insert" else 2
-    assert collection.find_one({"_id": key}, {"n": 1, "_id": 0}) == ({} if verb == "record" else {"n": n})
+    assert collection.find_one({"_id": key}, {"n": 1, "_id": 0}) == ({} if verb == "remember" else {"n": n})
 
 
 @ledgers
@@ -266,8 +266,8 @@ ITEM_WRITES: dict[str, Callable[[Any, Message], Any]] = {
     "update what is long": lambda store, m: store.update_item(
         m, Key=KEY, UpdateExpression="SET n = big", ReturnValues="UPDATED_NEW"
     ),
-    "record": lambda store, m: store.record(m, Key=KEY),
-    "fold": lambda store, m: store.fold([m], lambda _: {"Key": KEY, "UpdateExpression": "SET n = big"})[0],
+    "remember": lambda store, m: store.remember(m, Key=KEY),
+    "update_batch": lambda store, m: store.update_batch([m], lambda _: {"Key": KEY, "UpdateExpression": "SET n = big"})[0],
     "delete": lambda store, m: store.delete_item(m, Key=KEY, ReturnValues="ALL_OLD"),
 }
 
@@ -282,5 +282,5 @@ def test_write_settles_if_boto3_cannot_read_a_number(
     more: Any = {"tombstones": TOMBSTONES} | ({"table_name": table} if typed else {})
     store = GuardedTable(dynamo if typed else dynoxide.resource().Table(table), ledger, **more)
     assert [type(verb(store, M1)) for _ in range(2)] == [Applied, Duplicate]
-    assert type(store.seen(M1, Key=KEY)) is Duplicate
-    assert type(store.begin(M2, "charge", Key=KEY, **STEP)) in (Begun, Gone)
+    assert type(store.preview(M1, Key=KEY)) is Duplicate
+    assert type(store.begin_effect(M2, "charge", Key=KEY, **EFFECT)) in (Begun, Gone)

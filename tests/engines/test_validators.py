@@ -17,7 +17,7 @@ WRITES: dict[str, Any] = {
     "upsert": lambda store: store.update_one(M1, {"_id": "b"}, {"$inc": {"left": 1}}, upsert=True),
     "find_one_and_update": lambda store: store.find_one_and_update(M1, {"_id": "a"}, {"$inc": {"left": 1}}),
     "insert_one": lambda store: store.insert_one(M1, {"_id": "c", "left": 1}),
-    "record": lambda store: store.record(M1, {"_id": "a"}),
+    "remember": lambda store: store.remember(M1, {"_id": "a"}),
 }
 
 

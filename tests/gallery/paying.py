@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from onewrite import Answer, Message, Outcome, SeenIds, Uncertain
+from onewrite import BeginOutcome, Message, Outcome, SeenIds, Uncertain
 from onewrite.core.features.claims import Claim
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
@@ -51,12 +51,12 @@ class Shop(ABC):
         self.guarded = type(self).guard(self.payments, SeenIds(), clock=self.clock)
 
     @abstractmethod
-    def begin(self, message: Message, safe_for: timedelta, after: Uncertain | None = None) -> Answer: ...
+    def begin_effect(self, message: Message, key_valid_for: timedelta, after: Uncertain | None = None) -> BeginOutcome: ...
     @abstractmethod
-    def perform(self, message: Message, effect: Callable[[Any], str]) -> Outcome: ...
+    def perform_effect(self, message: Message, effect: Callable[[Any], str]) -> Outcome: ...
     @abstractmethod
-    def record(self, message: Message, charge: str, finishes: Claim | None = None) -> Outcome:
-        """The guarded write, which may finish a step."""
+    def remember(self, message: Message, charge: str, finishes: Claim | None = None) -> Outcome:
+        """The guarded write, which may finish an effect."""
 
     @abstractmethod
     def charge(self, key: str) -> str:
@@ -84,13 +84,17 @@ class TableShop(Shop):
     key: ClassVar = {"id": "p1"}
     guard = GuardedTable
 
-    def begin(self, message: Message, safe_for: timedelta, after: Uncertain | None = None) -> Answer:
-        return self.guarded.begin(message, "charge", Key=self.key, lease=LEASE, safe_for=safe_for, after=after)
+    def begin_effect(self, message: Message, key_valid_for: timedelta, after: Uncertain | None = None) -> BeginOutcome:
+        return self.guarded.begin_effect(
+            message, "charge", Key=self.key, lease=LEASE, key_valid_for=key_valid_for, after=after
+        )
 
-    def perform(self, message: Message, effect: Callable[[Any], str]) -> Outcome:
-        return self.guarded.perform(message, "charge", effect, Key=self.key, lease=LEASE, safe_for=DAY, then=_appending)
+    def perform_effect(self, message: Message, effect: Callable[[Any], str]) -> Outcome:
+        return self.guarded.perform_effect(
+            message, "charge", effect, Key=self.key, lease=LEASE, key_valid_for=DAY, then=_appending
+        )
 
-    def record(self, message: Message, charge: str, finishes: Claim | None = None) -> Outcome:
+    def remember(self, message: Message, charge: str, finishes: Claim | None = None) -> Outcome:
         return self.guarded.update_item(message, Key=self.key, **_appending(charge), finishes=finishes)
 
     def charge(self, key: str) -> str:
@@ -138,16 +142,16 @@ class CollectionShop(Shop):
     key: ClassVar = {"_id": "p1"}
     guard = GuardedCollection
 
-    def begin(self, message: Message, safe_for: timedelta, after: Uncertain | None = None) -> Answer:
-        return self.guarded.begin(message, "charge", self.key, lease=LEASE, safe_for=safe_for, after=after)
+    def begin_effect(self, message: Message, key_valid_for: timedelta, after: Uncertain | None = None) -> BeginOutcome:
+        return self.guarded.begin_effect(message, "charge", self.key, lease=LEASE, key_valid_for=key_valid_for, after=after)
 
-    def perform(self, message: Message, effect: Callable[[Any], str]) -> Outcome:
+    def perform_effect(self, message: Message, effect: Callable[[Any], str]) -> Outcome:
         def then(charge: str) -> dict[str, Any]:
             return {"update": {"$push": {"charges": charge}}}
 
-        return self.guarded.perform(message, "charge", effect, self.key, lease=LEASE, safe_for=DAY, then=then)
+        return self.guarded.perform_effect(message, "charge", effect, self.key, lease=LEASE, key_valid_for=DAY, then=then)
 
-    def record(self, message: Message, charge: str, finishes: Claim | None = None) -> Outcome:
+    def remember(self, message: Message, charge: str, finishes: Claim | None = None) -> Outcome:
         return self.guarded.update_one(message, self.key, {"$push": {"charges": charge}}, finishes=finishes)
 
     def charge(self, key: str) -> str:

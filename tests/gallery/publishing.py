@@ -201,7 +201,7 @@ def _relayed(stores: Mapping[str, Any]) -> Shop:
     here = shop(stores)
     later = here.relay(clock=lambda: time.time() + _LATER)
     later.sweep()
-    assert later.waiting() == []
+    assert later.pending() == []
     return here
 
 

@@ -56,12 +56,12 @@ def refused_for_good(accounts: GuardedTable) -> Callable[[Message], Outcome]:
         values = {":n": amount, ":least": -amount}
         covered: dict[str, Any] = {"ConditionExpression": "balance >= :least", "ExpressionAttributeValues": values}
         outcome = accounts.update_item(message, **add, **covered, missing_ok=True, rejected_ok=True)
-        return accounts.record(message, Key=C1) if isinstance(outcome, Rejected | Missing) else outcome
+        return accounts.remember(message, Key=C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle
 
 
-def folded(customers: GuardedTable) -> Callable[[Any, Any], dict[str, Any]]:
+def batched(customers: GuardedTable) -> Callable[[Any, Any], dict[str, Any]]:
     """The messages of an event are one write, which remembers each by itself: they may come again in any other batch."""
 
     def add(fresh: list[Message]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def folded(customers: GuardedTable) -> Callable[[Any, Any], dict[str, Any]]:
 
     def handle(event: Any, context: object) -> dict[str, Any]:
         messages = [Message(record["messageId"], body=10 ** int(record["body"])) for record in event["Records"]]
-        outcomes = customers.fold(messages, add)
+        outcomes = customers.update_batch(messages, add)
         failed = [outcome.message.id for outcome in outcomes if not outcome.settled]
         return {"batchItemFailures": [{"itemIdentifier": name} for name in failed]}
 

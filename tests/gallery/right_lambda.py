@@ -47,7 +47,7 @@ def grouped(table: Any) -> Handler:
 
     @sqs_handler(sqs_message_id(), group_by=lambda _: "c1")
     def handler(messages: list[Message]) -> list[Outcome]:
-        return customers.fold(messages, lambda fresh: {"Key": C1, **_add_all([message.body for message in fresh])})
+        return customers.update_batch(messages, lambda fresh: {"Key": C1, **_add_all([message.body for message in fresh])})
 
     return handler
 

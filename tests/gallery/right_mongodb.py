@@ -51,12 +51,12 @@ def refused_for_good(accounts: GuardedCollection) -> Callable[[Message], Outcome
         if amount > 0:
             return accounts.update_one(message, C1, add, upsert=True)
         outcome = accounts.update_one(message, {**C1, "balance": {"$gte": -amount}}, add, missing_ok=True, rejected_ok=True)
-        return accounts.record(message, C1) if isinstance(outcome, Rejected | Missing) else outcome
+        return accounts.remember(message, C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle
 
 
-def folded(customers: GuardedCollection) -> Callable[[Any, Any], dict[str, Any]]:
+def batched(customers: GuardedCollection) -> Callable[[Any, Any], dict[str, Any]]:
     """The messages of an event are one write, which remembers each by itself: they may come again in any other batch."""
 
     def add(fresh: list[Message]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def folded(customers: GuardedCollection) -> Callable[[Any, Any], dict[str, Any]]
 
     def handle(event: Any, context: object) -> dict[str, Any]:
         messages = [Message(record["messageId"], body=10 ** int(record["body"])) for record in event["Records"]]
-        outcomes = customers.fold(messages, add)
+        outcomes = customers.update_batch(messages, add)
         failed = [outcome.message.id for outcome in outcomes if not outcome.settled]
         return {"batchItemFailures": [{"itemIdentifier": name} for name in failed]}
 

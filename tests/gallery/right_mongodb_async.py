@@ -43,6 +43,6 @@ def refused_for_good(accounts: AsyncGuardedCollection) -> Callable[[Message], Aw
         outcome = await accounts.update_one(
             message, {**C1, "balance": {"$gte": -amount}}, add, missing_ok=True, rejected_ok=True
         )
-        return await accounts.record(message, C1) if isinstance(outcome, Rejected | Missing) else outcome
+        return await accounts.remember(message, C1) if isinstance(outcome, Rejected | Missing) else outcome
 
     return handle

@@ -18,7 +18,7 @@ def performed(stores: Mapping[str, Any]) -> Handler:
 
     def handle(message: Message) -> Any:
         here.clock.go_on()
-        return here.perform(message, lambda step: here.charge(step.key))
+        return here.perform_effect(message, lambda effect: here.charge(effect.key))
 
     return handle
 
@@ -29,20 +29,20 @@ def begun_and_finished(stores: Mapping[str, Any]) -> Handler:
 
     def handle(message: Message) -> Any:
         here.clock.go_on()
-        step = here.begin(message, DAY)
-        if not isinstance(step, Begun):
-            return step
-        return here.record(message, here.charge(step.key), finishes=step)
+        effect = here.begin_effect(message, DAY)
+        if not isinstance(effect, Begun):
+            return effect
+        return here.remember(message, here.charge(effect.key), finishes=effect)
 
     return handle
 
 
 def charged_and_then_written(stores: Mapping[str, Any]) -> Handler:
-    """Without a step: each delivery asks the provider, which recognises the key, and the guarded write records it once."""
+    """Without an effect: each delivery asks the provider, which recognises the key, and the guarded write records it once."""
     here = shop(stores)
 
     def handle(message: Message) -> Any:
-        return here.record(message, here.charge(message.child("charge")))
+        return here.remember(message, here.charge(message.child("charge")))
 
     return handle
 
@@ -53,13 +53,13 @@ def looked_up(stores: Mapping[str, Any]) -> Handler:
 
     def handle(message: Message) -> Any:
         here.clock.go_on()
-        step = here.begin(message, timedelta(0))
-        if isinstance(step, Uncertain):
-            if here.look_up(step.key):
-                return here.record(message, step.key, finishes=step)
-            step = here.begin(message, timedelta(0), after=step)
-        if not isinstance(step, Begun):
-            return step
-        return here.record(message, here.charge_without_key(step.key), finishes=step)
+        effect = here.begin_effect(message, timedelta(0))
+        if isinstance(effect, Uncertain):
+            if here.look_up(effect.key):
+                return here.remember(message, effect.key, finishes=effect)
+            effect = here.begin_effect(message, timedelta(0), after=effect)
+        if not isinstance(effect, Begun):
+            return effect
+        return here.remember(message, here.charge_without_key(effect.key), finishes=effect)
 
     return handle

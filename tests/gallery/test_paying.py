@@ -46,7 +46,7 @@ WRONG = {
     "done_before_it_is_charged": Mistake(0, 1, 1),
     "foreign_claim_released": Mistake(2, 2, 13, {"deliveries": 3, "faults": 0}),
     "charged_by_the_fence": Mistake(2, 1, 3),
-    "superseded_taken_for_done": Mistake(1, 0, 8),
+    "takeover_taken_for_done": Mistake(1, 0, 8),
 }
 RIGHT = {
     "performed": [Work()],

@@ -48,8 +48,8 @@ WORKS = {
     "refusals": Work("refused_for_good", SeenIds(), (deposit(1), WITHDRAWAL)),
     "deletion": Work("closed", SeenIds(), (deposit(1), CLOSE), accept=("cancelled",)),
     "creation": Work("opened", SeenIds()),
-    "a batch": Work("folded", SeenIds(), (sqs_event("1", "2"),)),
-    "two batches": Work("folded", SeenIds(), (sqs_event("1", "2"), sqs_event("3")), only="collection", is_slow=True),
+    "a batch": Work("batched", SeenIds(), (sqs_event("1", "2"),)),
+    "two batches": Work("batched", SeenIds(), (sqs_event("1", "2"), sqs_event("3")), only="collection", is_slow=True),
     "three messages": Work("added", SeenIds(), (*TWO, deposit(3)), only="table", is_slow=True),
 }
 HANDLERS: dict[str, ModuleType] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onewrite import Applied, Begun, Message, Superseded
+from onewrite import Applied, Begun, Message, TakenOver
 from tests.gallery.paying import BETWEEN, DAY, Shop, shop
 
 Handler = Callable[[Message], Any]
@@ -47,7 +47,7 @@ def done_before_it_is_charged(stores: Mapping[str, Any]) -> Handler:
     here = shop(stores)
 
     def handle(message: Message) -> Any:
-        outcome = here.record(message, message.child("charge"))
+        outcome = here.remember(message, message.child("charge"))
         if isinstance(outcome, Applied):
             here.charge(message.child("charge"))
         return outcome
@@ -71,31 +71,31 @@ def foreign_claim_released(stores: Mapping[str, Any]) -> Handler:
 
 
 def charged_by_the_fence(stores: Mapping[str, Any]) -> Handler:
-    """It gives the provider the step's fence for a key. The worker that takes the step over has another fence."""
+    """It gives the provider the effect's fence for a key. The worker that takes the effect over has another fence."""
     here = shop(stores)
 
     def handle(message: Message) -> Any:
         here.clock.go_on()
-        step = here.begin(message, DAY)
-        if not isinstance(step, Begun):
-            return step
-        here.charge(step.fence)
-        return here.record(message, message.id, finishes=step)
+        effect = here.begin_effect(message, DAY)
+        if not isinstance(effect, Begun):
+            return effect
+        here.charge(effect.fence)
+        return here.remember(message, message.id, finishes=effect)
 
     return handle
 
 
-def superseded_taken_for_done(stores: Mapping[str, Any]) -> Handler:
-    """It is satisfied that another worker has taken the step over. That one may die before it records the charge."""
+def takeover_taken_for_done(stores: Mapping[str, Any]) -> Handler:
+    """It is satisfied that another worker has taken the effect over. That one may die before it records the charge."""
     here = shop(stores)
 
     def handle(message: Message) -> Any:
         here.clock.go_on()
-        step = here.begin(message, DAY)
-        if not isinstance(step, Begun):
-            return step
-        outcome = here.record(message, here.charge(step.key), finishes=step)
-        return Applied(message) if isinstance(outcome, Superseded) else outcome
+        effect = here.begin_effect(message, DAY)
+        if not isinstance(effect, Begun):
+            return effect
+        outcome = here.remember(message, here.charge(effect.key), finishes=effect)
+        return Applied(message) if isinstance(outcome, TakenOver) else outcome
 
     return handle
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import HighWaterMark, InvalidUpdate, MessageIds
+from onewrite import HighWaterMark, IdSet, InvalidUpdate
 from onewrite.mongodb.expression import (
     check_document,
     check_filter,
@@ -122,7 +122,7 @@ def test_document_of_any_mapping_is_accepted() -> None:
 
 def test_update_inside_the_callers_own_set_is_refused() -> None:
     with pytest.raises(InvalidUpdate, match="keeps IDs"):
-        check_update(MessageIds().terms, (), {"$set": {"messageIDs.0": "m1"}})
+        check_update(IdSet("messageIDs").terms, (), {"$set": {"messageIDs.0": "m1"}})
 
 
 # --- updates ----------------------------------------------------------------------------------------------------------

@@ -62,8 +62,8 @@ def write(ledger: Ledger, query: Any = QUERY, /, **native: Any) -> Flow[Any]:
     return flows(ledger).write(M5, query, UPDATE, writer="update_one", **native)
 
 
-def methods(steps: list[Call]) -> list[str]:
-    return [("upsert" if step.kwargs.get("upsert") else step.method) for step in steps]
+def methods(effects: list[Call]) -> list[str]:
+    return [("upsert" if effect.kwargs.get("upsert") else effect.method) for effect in effects]
 
 
 def lost_race(**details: Any) -> DuplicateKeyError:
@@ -80,17 +80,17 @@ def test_reference_in_the_place_of_marks_is_a_mismatch() -> None:
         play(write(SeenIds()), NOTHING, foreign)
 
 
-STEP: dict[str, Any] = {"lease": timedelta(minutes=1), "safe_for": timedelta(hours=23)}
+EFFECT: dict[str, Any] = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(hours=23)}
 CLAIM = Begun(M5, "key", "fence", NOW, NOW + 60, entity_key=QUERY)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda store: store.record(M5, QUERY, update=UPDATE),
-        lambda store: store.record(M5, QUERY, update=UPDATE, finishes=CLAIM),
-        lambda store: store.begin(M5, "charge", QUERY, update=UPDATE, **STEP),
-        lambda store: store.perform(M5, "charge", print, QUERY, then=lambda _: {}, update=UPDATE, **STEP),
+        lambda store: store.remember(M5, QUERY, update=UPDATE),
+        lambda store: store.remember(M5, QUERY, update=UPDATE, finishes=CLAIM),
+        lambda store: store.begin_effect(M5, "charge", QUERY, update=UPDATE, **EFFECT),
+        lambda store: store.perform_effect(M5, "charge", print, QUERY, then=lambda _: {}, update=UPDATE, **EFFECT),
     ],
 )
 def test_update_is_refused_if_only_the_ledger_can_change(call: Callable[[Any], Any]) -> None:
@@ -107,16 +107,16 @@ def test_unsupported_command_options_are_refused_before_sending(native: Any) -> 
 
 
 def test_write_is_retried_if_its_gap_is_filled() -> None:
-    outcome, steps = play(write(InSequence()), NOTHING, FOURTH, LANDED)
+    outcome, effects = play(write(InSequence()), NOTHING, FOURTH, LANDED)
     assert outcome == Applied(M5)
-    assert methods(steps) == ["update_one", "find_one", "update_one"]
+    assert methods(effects) == ["update_one", "find_one", "update_one"]
 
 
 def test_write_is_retried_if_its_condition_now_holds() -> None:
-    outcome, steps = play(write(SeenIds(), OPEN_ONLY, let={"n": 1}), NOTHING, ENTITY, {"_id": "o-1"}, LANDED)
+    outcome, effects = play(write(SeenIds(), OPEN_ONLY, let={"n": 1}), NOTHING, ENTITY, {"_id": "o-1"}, LANDED)
     assert outcome == Applied(M5)
-    assert methods(steps) == ["update_one", "find_one", "find_one", "update_one"]
-    assert (steps[2].args, steps[2].kwargs) == ((OPEN_ONLY,), {"let": {"n": 1}, "projection": {"_id": 1}})
+    assert methods(effects) == ["update_one", "find_one", "find_one", "update_one"]
+    assert (effects[2].args, effects[2].kwargs) == ((OPEN_ONLY,), {"let": {"n": 1}, "projection": {"_id": 1}})
 
 
 def test_clock_is_compared_with_the_servers(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,10 +165,12 @@ def test_duplicate_key_of_the_callers_index_is_distinguished(details: Any, entit
     ],
 )
 def test_change_before_the_mark_moves_is_reported(found: Any, expected: object) -> None:
-    outcome, steps = play(write(InSequence(5), OPEN_ONLY, rejected_ok=True, **LINKED), NOTHING, ENTITY, None, NOTHING, found)
+    outcome, effects = play(
+        write(InSequence(5), OPEN_ONLY, rejected_ok=True, **LINKED), NOTHING, ENTITY, None, NOTHING, found
+    )
     assert outcome == expected
-    assert all(step.kwargs.items() >= LINKED.items() for step in steps)
-    assert methods(steps) == ["update_one", "find_one", "find_one", "update_one", "find_one"]
+    assert all(effect.kwargs.items() >= LINKED.items() for effect in effects)
+    assert methods(effects) == ["update_one", "find_one", "find_one", "update_one", "find_one"]
 
 
 # --- an insert --------------------------------------------------------------------------------------------------------
@@ -179,9 +181,9 @@ def insert(ledger: Ledger, **native: Any) -> Flow[Any]:
 
 
 def test_refused_insert_is_a_duplicate_on_the_second_lookup() -> None:
-    outcome, steps = play(insert(SeenIds(), **LINKED), lost_race(), ENTITY, NOTHING, SEEN)
+    outcome, effects = play(insert(SeenIds(), **LINKED), lost_race(), ENTITY, NOTHING, SEEN)
     assert outcome == Duplicate(M5, ENTITY)
-    assert all(step.kwargs.items() >= LINKED.items() for step in steps)
+    assert all(effect.kwargs.items() >= LINKED.items() for effect in effects)
 
 
 def test_insert_over_a_key_only_document_is_unsettled() -> None:
@@ -193,9 +195,9 @@ def test_insert_over_a_key_only_document_is_unsettled() -> None:
 
 
 def test_insert_is_retried_if_its_entity_was_deleted_meanwhile() -> None:
-    outcome, steps = play(insert(SeenIds()), lost_race(), None, "nothing matched", "the answer")
+    outcome, effects = play(insert(SeenIds()), lost_race(), None, "nothing matched", "the answer")
     assert outcome == Applied(M5)
-    assert methods(steps) == ["insert_one", "find_one", "update_one", "insert_one"]
+    assert methods(effects) == ["insert_one", "find_one", "update_one", "insert_one"]
 
 
 # --- what else is asked -----------------------------------------------------------------------------------------------
@@ -222,8 +224,8 @@ def test_collation_is_read_again_if_the_collection_is_missing() -> None:
 
 
 def test_collection_created_between_two_lookups_accepts_an_insert() -> None:
-    steps = play(flows(SeenIds()).insert_one(M5, ENTITY), {}, ["orders"], BY_ID, "the answer")[1]
-    assert methods(steps) == ["index_information", NAMES, "index_information", "insert_one"]
+    effects = play(flows(SeenIds()).insert_one(M5, ENTITY), {}, ["orders"], BY_ID, "the answer")[1]
+    assert methods(effects) == ["index_information", NAMES, "index_information", "insert_one"]
 
 
 def test_unacknowledged_write_concern_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""A message's entry, folded into the native call: the expected requests, and what is refused before anything is sent."""
+"""A message's entry, in the native call: the expected requests, and what is refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from bson import SON, Code, DBRef, Decimal128, Int64, Regex
 from pymongo.collation import Collation
 
-from onewrite import ConfigurationError, HighWaterMark, InvalidMessage, InvalidUpdate, Message, MessageIds, SeenIds
+from onewrite import ConfigurationError, HighWaterMark, IdSet, InvalidMessage, InvalidUpdate, Message, SeenIds
 from onewrite.core.ledgers import Ledger
-from onewrite.core.write import NO_STEP, Write
+from onewrite.core.write import NO_EFFECT, Write
 from onewrite.mongodb.dialect import GuardedUpdate, build_insert
 from onewrite.mongodb.dialect import build_update as guard_request
 from onewrite.mongodb.expression import check_update, read_entity_key
@@ -23,11 +23,11 @@ NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)
 QUERY: dict[str, Any] = {"_id": "o-1"}
 OPEN: Any = SimpleNamespace(in_transaction=True)
-DEFAULT_SET = MessageIds()
+DEFAULT_SET = IdSet("messageIDs")
 
 
 def write_of(ledger: Ledger, message: Message = M5) -> Write:
-    return Write((message,), {}, NOW, ledger.entry(message, NOW), NO_STEP)
+    return Write((message,), {}, NOW, ledger.entry(message, NOW), NO_EFFECT)
 
 
 def guard_write(
@@ -109,7 +109,7 @@ def test_sequence_has_at_most_64_bits(sign: int) -> None:
 
 
 def test_sequence_in_a_lookup_has_at_most_64_bits() -> None:
-    too_long = write_of(SeenIds(also=HighWaterMark()), Message("m", source="s", sequence=2**63))
+    too_long = write_of(SeenIds(previous=HighWaterMark()), Message("m", source="s", sequence=2**63))
     with pytest.raises(InvalidMessage, match=r"64-bit.*sortable"):
         guard_write(too_long, (), QUERY, {"$inc": {"n": 1}}, {})
     with pytest.raises(InvalidMessage, match=r"64-bit.*sortable"):
@@ -119,7 +119,7 @@ def test_sequence_in_a_lookup_has_at_most_64_bits() -> None:
 TEXTS = [
     (SeenIds(readable=True), M5),
     (HighWaterMark(), Message("m", "s", sequence="a")),
-    (SeenIds(name="ids", also=DEFAULT_SET), M5),
+    (SeenIds(name="ids", previous=DEFAULT_SET), M5),
 ]
 
 

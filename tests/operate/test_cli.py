@@ -12,10 +12,10 @@ import pytest
 from onewrite.operate import main
 from onewrite.operate.report import confirm
 
-STEPS = ["steps", "--table", "orders"]
+EFFECTS = ["effects", "--table", "orders"]
 
 
-VERBS = ["worker", "relay", "steps", "doctor", "inspect", "forget", "set-mark", "clear"]
+VERBS = ["worker", "relay", "effects", "doctor", "inspect", "forget", "set-mark", "clear"]
 
 
 @pytest.mark.parametrize(("arguments", "code"), [([], 2), (["--help"], 0)])
@@ -36,20 +36,20 @@ def test_help_of_each_verb_is_printed(verb: str, capsys: pytest.CaptureFixture[s
     ("arguments", "complaint"),
     [
         (["doctor", "--sample", "0"], "argument --sample: expected a whole number from 1 to 10000, got '0'"),
-        (["steps", "--older-than", "nan"], "argument --older-than: expected a number from 0 to inf, got 'nan'"),
-        (["steps", "--table"], "argument --table: expected one argument"),
+        (["effects", "--older-than", "nan"], "argument --older-than: expected a number from 0 to inf, got 'nan'"),
+        (["effects", "--table"], "argument --table: expected one argument"),
         (["inspect", "--table", "t", "--key", "--json"], "argument --key: expected one argument"),
-        (["steps", "--table", "a", "--table", "b"], "argument --table: pass it once"),
-        (["steps", "--tabl", "orders"], "unrecognized arguments: --tabl orders"),
-        (["steps", "extra", "more"], "unrecognized arguments: extra more"),
+        (["effects", "--table", "a", "--table", "b"], "argument --table: pass it once"),
+        (["effects", "--tabl", "orders"], "unrecognized arguments: --tabl orders"),
+        (["effects", "extra", "more"], "unrecognized arguments: extra more"),
         (["dance"], "invalid choice: 'dance'"),
-        (["--json", "steps"], "unrecognized arguments: --json"),
+        (["--json", "effects"], "unrecognized arguments: --json"),
         (["inspect", "--table", "orders"], "--key is missing"),
         (["worker"], "MODULE:HANDLER is missing. Pass it, or set ONEWRITE_WORKER_HANDLER"),
         (["relay", "--metrics", "emf", "--metrics", "x"], "argument --metrics: invalid choice: 'x'"),
         (["relay", "--metrics", "emf", "--metrics", "emf"], "argument --metrics: pass emf once"),
         (["relay", "--outbox", "o", "--skip", ""], "argument --skip: the value is empty"),
-        (["steps", "--table", "\x1b[31m", "--tabl\n"], "unrecognized arguments: --tabl\\n"),
+        (["effects", "--table", "\x1b[31m", "--tabl\n"], "unrecognized arguments: --tabl\\n"),
     ],
 )
 def test_wrong_arguments_return_2(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,8 +90,8 @@ def test_option_without_effect_is_refused(command: str, option: str, capsys: pyt
 
 def test_value_can_begin_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Any] = []
-    monkeypatch.setattr("onewrite.operate.steps.open_store", lambda options: found.append(options["table"]))
-    main(["steps", "--table", "-x9"])
+    monkeypatch.setattr("onewrite.operate.effects.open_store", lambda options: found.append(options["table"]))
+    main(["effects", "--table", "-x9"])
     assert found == ["-x9"]
 
 
@@ -120,9 +120,9 @@ def _keep_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_question_fails_if_stdin_is_closed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("onewrite.operate.steps.open_store", lambda *_: confirm("Is it?"))
+    monkeypatch.setattr("onewrite.operate.effects.open_store", lambda *_: confirm("Is it?"))
     _keep_this_process(monkeypatch)
-    monkeypatch.setattr(sys, "argv", ["onewrite", *STEPS])
+    monkeypatch.setattr(sys, "argv", ["onewrite", *EFFECTS])
     monkeypatch.setattr(sys, "stdin", None)
     assert main() == 2
     sys.stdin.close()
@@ -141,8 +141,8 @@ def test_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        (["steps", "--table", "orders"], "boto3"),
-        (["steps", "--collection", "mongodb://127.0.0.1/shop.orders"], "pymongo"),
+        (["effects", "--table", "orders"], "boto3"),
+        (["effects", "--collection", "mongodb://127.0.0.1/shop.orders"], "pymongo"),
         (["doctor", "--table", "orders"], "boto3"),
         (["worker", "json:loads", "--queue-url", "https://sqs.eu-west-1.amazonaws.com/1/q"], "boto3"),
         (["worker", "json:loads", "--queue-url", "https://sqs.eu-west-1.amazonaws.com/1/q"], "botocore.exceptions"),

@@ -87,7 +87,7 @@ def test_doctor_calls_the_named_function_for_the_store(shop: str, queue: str, ca
 
 def erase(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
     """What is found beside a guarded item when a save() has replaced another one."""
-    table().record(Message("m"), Key={"id": "o"})
+    table().remember(Message("m"), Key={"id": "o"})
     items = boto3.resource("dynamodb").Table("orders")
     items.put_item(Item={"id": "o", "total": 1, **items.scan()["Items"][0]})
     items.put_item(Item={"id": "p", "total": 1})
@@ -191,7 +191,7 @@ orders = GuardedTable(
 
 @sqs_handler(json_body(id="id"))
 def ship(message):
-    return orders.record(message, Key={{"id": "o"}})
+    return orders.remember(message, Key={{"id": "o"}})
 """
 
 
@@ -218,7 +218,7 @@ def test_default_setup_has_no_finding(
     monkeypatch.syspath_prepend(str(folder))
     shop: Any = importlib.import_module("our_shop")
     for n in (1, 2):
-        outcome = shop.orders.record(Message(f"m{n}", source="s", sequence=n), Key={"id": "o"}, emit=[Event("E", 1)])
+        outcome = shop.orders.remember(Message(f"m{n}", source="s", sequence=n), Key={"id": "o"}, emit=[Event("E", 1)])
         assert isinstance(outcome, Applied | Rejected)
     shop.orders.delete_item(Message("m3", source="s", sequence=3), Key={"id": "p"})
     code, found = asked(capsys, "our_shop", "--queue", queue, "--function", "ship", "--table", "orders")

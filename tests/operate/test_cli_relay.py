@@ -155,12 +155,12 @@ def test_restart_shows_consequences_before_confirmation(
     out = capsys.readouterr().out
     assert out.startswith(f"{source}: 0 sent, 1 pending.")
     assert "Consumers will see a new source" in out
-    assert module.relay.look(source).source == source
+    assert module.relay.peek(source).source == source
 
     arguments = ["relay", NAME, "--restart", source, "--yes", "--operator", "ann", "--log-format", "json"]
     assert main(arguments) == 0
     record = json.loads(capsys.readouterr().err)["onewrite"]
-    restarted = module.relay.look(source).source
+    restarted = module.relay.peek(source).source
     assert (record["act"], record["source"], record["operator"]) == ("restart", source, "ann")
     assert restarted != source
     assert main(arguments) == 2
@@ -288,7 +288,7 @@ relay = Relay(orders, publish, batch=3)
 
 @atexit.register
 def tell():
-    left = relay.waiting()
+    left = relay.pending()
     print(len(told), sum(each.pending for each in left), len({each.event.id for each in left} & set(told)))
 """
 

@@ -78,7 +78,7 @@ def run(
 
 
 RELAY = ("relay", "corner_shop:relay")
-STEPS = ("steps", "--table", "orders")
+EFFECTS = ("effects", "--table", "orders")
 MOMENTS: list[tuple[Sequence[str], str, signal.Signals]] = [
     (WORKER, "import onewrite.operate.app", signal.SIGTERM),  # the first import after the handlers
     (WORKER, "import onewrite.operate.app", signal.SIGINT),
@@ -87,7 +87,7 @@ MOMENTS: list[tuple[Sequence[str], str, signal.Signals]] = [
     (WORKER, "open .*/sqs/.*/service-2.json.*", signal.SIGTERM),  # the client is being made
     (RELAY, "open .*/operate/.*relay.*", signal.SIGINT),
     (RELAY, USERS_MODULE, signal.SIGTERM),
-    (STEPS, "import boto3", signal.SIGINT),
+    (EFFECTS, "import boto3", signal.SIGINT),
     (("--help",), "import onewrite.operate.app", signal.SIGTERM),
 ]
 

@@ -218,7 +218,7 @@ def test_index_that_projects_the_ledger_is_found(index: TableIndex, expected: st
         (bare(own=""), "passed"),  # nothing but its key
         (buried(9), "passed"),
         (bare(ow_l="ow2 14d"), "passed"),
-        (bare(ow_t="x", messageIDs={"m"}), "passed"),  # as MessageIds leaves it
+        (bare(ow_t="x", messageIDs={"m"}), "passed"),  # as IdSet leaves it
     ],
 )
 def test_entity_without_a_ledger_among_guarded_entities_gets_a_notice(other: EntityImage, expected: str) -> None:
@@ -313,16 +313,16 @@ SHORT = timedelta(days=3)
     ("ledger", "fields", "expected", "remedy"),
     [
         (SeenIds(SHORT), {"ow_l": "ow1 3d"}, "passed", ""),
-        (SeenIds(SHORT), {}, "error", "also=SeenIds(timedelta(days=14))"),
-        (SeenIds(SHORT, also=SeenIds()), {}, "passed", ""),
-        (InSequence(), {}, "error", "HighWaterMark(also=SeenIds(timedelta(days=14)))"),
+        (SeenIds(SHORT), {}, "error", "previous=SeenIds(timedelta(days=14))"),
+        (SeenIds(SHORT, previous=SeenIds()), {}, "passed", ""),
+        (InSequence(), {}, "error", "HighWaterMark(previous=SeenIds(timedelta(days=14)))"),
         (InSequence(), {"ow_l": "ow1 marks"}, "passed", ""),
         (SeenIds(), {"ow_l": "ow1 > ow_billing:l"}, "error", "has moved from 'ow_l' to 'ow_billing:l'"),
         (SeenIds(), {"ow_l": "ow2 14d"}, "error", "this version of onewrite only knows 'ow1'"),
         (SeenIds(), {"ow_l": "hello"}, "error", "isn't a ledger's label"),
-        (SeenIds(name="billing"), {}, "warning", "also=SeenIds(timedelta(days=14))"),
+        (SeenIds(name="billing"), {}, "warning", "previous=SeenIds(timedelta(days=14))"),
         (SeenIds(name="billing"), {"ow_billing:l": "ow1 14d"}, "passed", ""),
-        (SeenIds(name="billing", also=SeenIds()), {}, "passed", ""),
+        (SeenIds(name="billing", previous=SeenIds()), {}, "passed", ""),
         (SeenIds(), {"ow_o": "ow1 outbox other", "ow_events": []}, "error", "Use 'other'"),
         (SeenIds(), {"ow_o": "ow1 outbox o", "ow_events": []}, "passed", ""),
     ],

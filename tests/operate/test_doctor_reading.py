@@ -176,8 +176,8 @@ def make_table() -> Any:
     return client
 
 
-def look(client: Any, most: int = 100) -> Facts:
-    return AMAZON.run(read_table("orders", most, lambda: NOW), client)
+def look(client: Any, limit: int = 100) -> Facts:
+    return AMAZON.run(read_table("orders", limit, lambda: NOW), client)
 
 
 def sample_of(found: object) -> EntitySample:
@@ -242,7 +242,7 @@ def test_sample_limit_holds_over_several_pages() -> None:
         def scan(self, *, Limit: int, **more: Any) -> Any:  # noqa: N803  # as botocore names it
             return client.scan(Limit=min(Limit, 2), **more)
 
-    assert [len(sample_of(look(InPages(), most).sample).entities) for most in (1, 2, 5, 7, 100)] == [1, 2, 5, 7, 7]
+    assert [len(sample_of(look(InPages(), limit).sample).entities) for limit in (1, 2, 5, 7, 100)] == [1, 2, 5, 7, 7]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def _table(amazon: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store() -> GuardedTable:
     found = GuardedTable(boto3.client("dynamodb"), SeenIds(), table_name="orders")
-    found.record(Message("m1"), Key={"id": "e"})
+    found.remember(Message("m1"), Key={"id": "e"})
     return found
 
 
@@ -81,7 +81,7 @@ ENDS: dict[int, list[list[str]]] = {
         ["inspect", *ORDERS],
         ["forget", "--message", "m1", *ORDERS],
         ["clear", *ORDERS, "--yes"],
-        ["steps", "--table", "orders"],
+        ["effects", "--table", "orders"],
         ["doctor", "--table", "orders"],
         ["relay", "--table", "orders", *OUTBOX, "--stuck"],
         ["relay", "--table", "orders", *OUTBOX, "--once", "--to", NOWHERE],
@@ -94,7 +94,7 @@ ENDS: dict[int, list[list[str]]] = {
     2: [
         ["inspect", "--table", "orders", "--key", "[]"],
         ["set-mark", "--sequence", "4", *ORDERS],
-        ["steps", "--table", "orders", "--collection", "mongodb://host/shop.orders"],
+        ["effects", "--table", "orders", "--collection", "mongodb://host/shop.orders"],
         ["doctor"],
         ["relay", "--table", "orders", *OUTBOX],
         ["relay", "--table", "orders", *OUTBOX, "--index", "none", "--stuck"],
@@ -103,7 +103,7 @@ ENDS: dict[int, list[list[str]]] = {
     3: [
         ["inspect", "--table", "orders", "--key", '{"id": "missing"}'],
         ["clear", "--table", "missing", "--key", '{"id": "e"}'],
-        ["steps", "--table", "missing"],
+        ["effects", "--table", "missing"],
         ["relay", "--table", "orders", *OUTBOX, "--skip", "missing"],
     ],
     4: [
@@ -111,7 +111,7 @@ ENDS: dict[int, list[list[str]]] = {
         ["set-mark", "--table", "busy", "--key", '{"id": "m"}', "--source", "s", "--sequence", "1"],
     ],
     5: [
-        ["steps", "--table", "busy"],
+        ["effects", "--table", "busy"],
         ["relay", "--table", "busy", *OUTBOX, "--stuck"],
         ["relay", "--table", "damaged", *OUTBOX, "--stuck"],
         ["relay", "--table", "damaged", *OUTBOX, "--once", "--to", NOWHERE],
@@ -121,15 +121,15 @@ ENDS: dict[int, list[list[str]]] = {
 
 @pytest.fixture
 def _busy(store: GuardedTable, folder: Path) -> None:
-    """What the verbs find: a step, a pending event, a mark, a damaged outbox, a queue without dead letters, a module that fails."""
+    """What the verbs find: an effect, a pending event, a mark, a damaged outbox, a queue without dead letters, a module that fails."""
     client = boto3.client("dynamodb")
     for name in ("damaged", "busy"):
         create_table(client, name)
         busy = GuardedTable(client, SeenIds(), table_name=name, outbox=Outbox("shop/orders"))
-        busy.record(Message("m1"), Key={"id": "o"}, emit=[Event("Paid", 1)])
-    busy.begin(Message("m2"), "charge", Key={"id": "o"}, lease=timedelta(minutes=1), safe_for=timedelta(days=1))
+        busy.remember(Message("m1"), Key={"id": "o"}, emit=[Event("Paid", 1)])
+    busy.begin_effect(Message("m2"), "charge", Key={"id": "o"}, lease=timedelta(minutes=1), key_valid_for=timedelta(days=1))
     marks = GuardedTable(client, HighWaterMark(), table_name="busy")
-    marks.record(Message("m", source="s", sequence=1), Key={"id": "m"})
+    marks.remember(Message("m", source="s", sequence=1), Key={"id": "m"})
     boto3.resource("dynamodb").Table("damaged").update_item(Key={"id": "o"}, AttributeUpdates={"ow_sent": {"Value": "many"}})
     (folder / "bad_module.py").write_text("1 / 0\n")
 
@@ -207,7 +207,7 @@ def test_negative_number_is_accepted_as_an_option_value(
 @pytest.mark.parametrize("source", ["two words", "it's", "$(ls)", "-x"])
 def test_command_suggested_by_forget_runs_in_a_shell(source: str, capsys: pytest.CaptureFixture[str]) -> None:
     marks = GuardedTable(boto3.client("dynamodb"), HighWaterMark(), table_name="orders")
-    marks.record(Message("m", source=source, sequence=5), Key={"id": "e"})
+    marks.remember(Message("m", source=source, sequence=5), Key={"id": "e"})
     assert main(["forget", *ORDERS, "--message", "m", "--source", source]) == 2
     suggestion = re.search(r"onewrite (set-mark .*) --sequence N", capsys.readouterr().err)
     assert suggestion is not None

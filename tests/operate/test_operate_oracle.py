@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from onewrite import HighWaterMark, InSequence, Message, MessageIds, SeenIds, Tombstones, sortable
+from onewrite import HighWaterMark, IdSet, InSequence, Message, SeenIds, Tombstones, sortable
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.ledger import list_earlier_ledgers
 from onewrite.errors import OnewriteError
@@ -40,7 +40,7 @@ def first_ledger(chance: Random, name: str) -> Ledger:
         lambda: HighWaterMark(name=name),
         lambda: InSequence(name=name),
         lambda: InSequence(3, name=name),
-        lambda: MessageIds(chance.choice(SETS)),
+        lambda: IdSet(chance.choice(SETS)),
     ]
     found: Ledger = chance.choice(kinds)()
     return found
@@ -50,11 +50,11 @@ def after(chance: Random, before: Ledger) -> Ledger | None:
     """A ledger that a store may have after this one; None where no store is made so."""
     name = chance.choice(("", "b"))
     kinds: list[Any] = [
-        lambda: SeenIds(timedelta(days=chance.choice((1, 3, 14))), name=name, also=before),
-        lambda: SeenIds(None, name=name, readable=chance.random() < 0.5, also=before),
-        lambda: HighWaterMark(name=name, also=before),
+        lambda: SeenIds(timedelta(days=chance.choice((1, 3, 14))), name=name, previous=before),
+        lambda: SeenIds(None, name=name, readable=chance.random() < 0.5, previous=before),
+        lambda: HighWaterMark(name=name, previous=before),
         lambda: InSequence(chance.choice((1, 5)), name=name),
-        lambda: MessageIds(chance.choice(SETS), also=before),
+        lambda: IdSet(chance.choice(SETS), previous=before),
     ]
     try:
         found: Ledger = chance.choice(kinds)()
@@ -93,12 +93,17 @@ def put_besides(place: Place, **fields: Any) -> None:
 
 
 def happens(chance: Random, place: Place, ledger: Ledger, now: float, *, text: bool) -> bool:
-    """What decides an answer besides ids and marks: an open step, a tombstone, and what is damaged. Is it damaged?"""
+    """What decides an answer besides ids and marks: an open effect, a tombstone, and what is damaged. Is it damaged?"""
     store = place.store(ledger, clock=lambda: now, tombstones=Tombstones(timedelta(days=30)))
     for _ in range(chance.choice((0, 0, 1, 2))):
         with suppress(OnewriteError):
             place.call(
-                store, "begin", message(chance, text=text), "charge", lease=timedelta(hours=12), safe_for=timedelta(0)
+                store,
+                "begin_effect",
+                message(chance, text=text),
+                "charge",
+                lease=timedelta(hours=12),
+                key_valid_for=timedelta(0),
             )
     if chance.random() < 0.15:
         with suppress(OnewriteError):
@@ -112,7 +117,7 @@ def happens(chance: Random, place: Place, ledger: Ledger, now: float, *, text: b
 def is_kin(ledger: Ledger, answer: dict[str, Any]) -> bool:
     """May this answer be of that ledger, as far as labels tell?"""
     kind, told = type(ledger).__name__, answer["ledger"]
-    if isinstance(ledger, MessageIds):
+    if isinstance(ledger, IdSet):
         return bool(answer["attribute"] == ledger.attribute)
     return not told or (told.startswith(f"{kind}(") and (kind != "InSequence" or f"first={ledger.first}" in told))  # type: ignore[attr-defined]
 
@@ -149,7 +154,7 @@ def test_predicted_outcome_matches_the_delivery(
             assert place.run("inspect", *about, *more, "--json") == 0, capsys.readouterr().err
             told.append(json.loads(capsys.readouterr().out))
         outcome = delivered(place, ledger, asked, now)
-        ((answer,), by_labels) = (each["answers"] for each in told)
+        ((answer,), by_labels) = (each["predictions"] for each in told)
         assert answer["outcome"] == outcome, (ledger, asked, answer)
         own = [each["outcome"] for each in by_labels if is_kin(ledger, each) and "has moved" not in each["why"]]
         # What a store looks into and nobody has written there shows in no label.
@@ -165,7 +170,7 @@ def test_forgotten_message_takes_effect_once_more(
     seed: int, place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chance, now = Random(seed), START
-    first: list[Ledger] = [SeenIds(), SeenIds(None, readable=True), MessageIds()]
+    first: list[Ledger] = [SeenIds(), SeenIds(None, readable=True), IdSet("messageIDs")]
     ledger = chance.choice(first)
     place.put("e", n=1, **({"messageIDs": {"m1", "m2"}} if chance.random() < 0.6 else {}))
     for _ in range(chance.randint(1, 3)):
@@ -177,7 +182,7 @@ def test_forgotten_message_takes_effect_once_more(
             ledger = following
     carried = chance.random() < 0.4  # another set of ids holds the message too
     if carried:
-        ledger = replace(cast("Any", ledger), also=(*list_earlier_ledgers(ledger.also), MessageIds("carried")))
+        ledger = replace(cast("Any", ledger), previous=(*list_earlier_ledgers(ledger.previous), IdSet("carried")))
     monkeypatch.setattr("time.time", lambda: now)
     for _ in range(6):
         asked = message(chance, text=False)
@@ -188,5 +193,5 @@ def test_forgotten_message_takes_effect_once_more(
         code = place.run("forget", "--message", asked.id, *options(asked), "--yes", "--attribute", ledger.attribute)
         told = capsys.readouterr()
         again = delivered(place, ledger, asked, now)
-        is_restricted = f"also=MessageIds('carried')) in {ledger.attribute} returns {again}" in told.out
+        is_restricted = f"previous=IdSet('carried')) in {ledger.attribute} returns {again}" in told.out
         assert (again == "Applied") == (code == 0 and not is_restricted), (ledger, asked, told)

@@ -19,7 +19,7 @@ PATIENCE = 120.0  # seconds for one process on a busy machine
 KEY = ("--key", '{"id": "e"}')
 VERBS: dict[str, tuple[str, ...]] = {
     "inspect": KEY,
-    "steps": (),
+    "effects": (),
     "doctor": (),
     "forget": ("--message", "m", "--yes", *KEY),
     "set-mark": ("--source", "s", "--sequence", "2", "--yes", *KEY),

@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from onewrite import LedgerMismatch
-from onewrite.outbox import Broken, Outgoing, SweepReport
+from onewrite.outbox import BrokenOutbox, Outgoing, SweepReport
 from onewrite.outbox.metrics import emf, opentelemetry
 
 NOW = 1_790_000_000.25
@@ -24,7 +24,7 @@ BUSY = SweepReport(
     waited=2.0,
     refused=[EVENT],
     failed=[(EVENT, ConnectionError("secret"))] * 2,
-    broken=[Broken({"_id": 1}, LedgerMismatch("secret"))],
+    broken=[BrokenOutbox({"_id": 1}, LedgerMismatch("secret"))],
     error=ConnectionError("secret"),
 )
 

@@ -13,7 +13,7 @@ import pytest
 
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
 from onewrite.core.features.event import Event, make_emission, make_emitter
-from onewrite.core.features.pending import Box, Broken, PendingEvent, Search
+from onewrite.core.features.pending import Box, BrokenOutbox, PendingEvent, Search
 from onewrite.core.flow import Do, drive
 from onewrite.core.values import moment, seconds
 from onewrite.outbox import Outgoing, SweepReport
@@ -52,7 +52,7 @@ class Boxes:
     def entity(self, filter: object, key: object) -> Mapping[str, Any]:
         raise NotImplementedError
 
-    def read_doorbell(self, entity: Mapping[str, Any], /) -> Mapping[str, Any]:
+    def read_notified(self, entity: Mapping[str, Any], /) -> Mapping[str, Any]:
         return entity
 
     read_source: Any = entity
@@ -61,7 +61,7 @@ class Boxes:
 
     def read(self, entity: Mapping[str, Any], /) -> Any:
         found = next(each for each in self.boxes if each.entity == entity)
-        if isinstance(found, Broken):
+        if isinstance(found, BrokenOutbox):
             raise found.error
         return found
         yield
@@ -121,11 +121,11 @@ class Flows(Passes):
         yield from self._pass(progress)
         return progress.take_untold()
 
-    def ring(self, entities: list[dict[str, Any]]) -> Any:
-        return self._ring(entities, timedelta.max)
+    def notify(self, entities: list[dict[str, Any]]) -> Any:
+        return self._notify(entities, timedelta.max)
 
-    def waiting(self, older_than: float, most: int) -> Any:
-        return self._waiting(timedelta(seconds=older_than), most)
+    def pending(self, older_than: float, limit: int) -> Any:
+        return self._waiting(timedelta(seconds=older_than), limit)
 
     flush, broken = Passes._flush, Passes._broken
 
@@ -231,9 +231,9 @@ def test_failing_events_do_not_block_later_events() -> None:
     assert (boxes.cleared, len(swept.failed), swept.error, swept.complete) == ([("good", 1)], 60, None, True)
 
 
-def test_doorbell_pass_continues_after_failing_calls() -> None:
+def test_notification_pass_continues_after_failing_calls() -> None:
     relay = passes(Boxes(*[box(name, "X") for name in "abc"]), batch=1)
-    swept, _ = play(relay.ring([{"id": name} for name in "abc"]), fails_with("a", "b"))
+    swept, _ = play(relay.notify([{"id": name} for name in "abc"]), fails_with("a", "b"))
     assert (swept.published, len(swept.failed), swept.error) == (1, 2, None)
 
 
@@ -333,13 +333,13 @@ def test_sweep_that_ends_early_is_not_complete() -> None:
 
 
 def test_unreadable_entity_does_not_block_others(caplog: pytest.LogCaptureFixture) -> None:
-    throttled: Any = Broken({"id": "a"}, ConnectionError("throttled"))
+    throttled: Any = BrokenOutbox({"id": "a"}, ConnectionError("throttled"))
     boxes = Boxes(throttled, box("b", "X"))
-    swept, calls = play(passes(boxes).ring([{"id": name} for name in "ab"]), takes_all)
+    swept, calls = play(passes(boxes).notify([{"id": name} for name in "ab"]), takes_all)
     assert (calls, swept.error) == ([["b1"]], None)
     assert caplog.messages == ["Relay: the outbox of {'id': 'a'} can't be read, so its events aren't published: throttled"]
     for names in ("ba", "aaab", "a" * 50 + "b" + "a" * 50):
-        swept, calls = play(passes(boxes).ring([{"id": name} for name in names]), takes_all)
+        swept, calls = play(passes(boxes).notify([{"id": name} for name in names]), takes_all)
         assert (calls, swept.error, swept.complete) == ([["b1"]], None, False)
         assert {str(broken.error) for broken in swept.broken} == {"throttled"}
 
@@ -347,7 +347,7 @@ def test_unreadable_entity_does_not_block_others(caplog: pytest.LogCaptureFixtur
 def test_pass_fails_if_no_entity_is_readable() -> None:
     for names, error in (("a", ConnectionError("throttled")), ("a" * 50, ConnectionError()), ("a", ConfigurationError())):
         with pytest.raises(type(error)):
-            play(passes(Boxes(Broken({"id": "a"}, error))).ring([{"id": name} for name in names]), takes_all)
+            play(passes(Boxes(BrokenOutbox({"id": "a"}, error))).notify([{"id": name} for name in names]), takes_all)
 
 
 @pytest.mark.parametrize("kind", ["sweep", "flush"])
@@ -410,7 +410,7 @@ def test_overtaken_relay_postpones_nothing() -> None:
 
 def test_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock(NOW)
-    relay = passes(Boxes(Broken({"id": "a"}, LedgerMismatch("something else"))), clock)
+    relay = passes(Boxes(BrokenOutbox({"id": "a"}, LedgerMismatch("something else"))), clock)
     for after, lines in ((0.0, 1), (1.0, 1), (59.0, 1), (60.0, 2), (61.0, 2)):
         clock.now = NOW + after
         play(relay.sweep(), takes_all)
@@ -421,36 +421,36 @@ def test_unreadable_entity_is_logged_once_a_minute(caplog: pytest.LogCaptureFixt
     )
 
 
-def test_sweep_is_complete_and_a_doorbells_pass_is_not() -> None:
+def test_sweep_is_complete_and_a_notifications_pass_is_not() -> None:
     boxes = Boxes(box("a", "X"))
     assert play(passes(boxes).sweep(), takes_all)[0].complete
-    assert not play(passes(boxes).ring([{"id": "a"}]), takes_all)[0].complete
+    assert not play(passes(boxes).notify([{"id": "a"}]), takes_all)[0].complete
 
 
-def test_doorbell_skips_postponed_and_empty_entities() -> None:
+def test_notification_skips_postponed_and_empty_entities() -> None:
     later = moment(NOW + 5)
     boxes = Boxes(box("a", "X", due=later), box("b"), box("c", "X", age=5.0, due=moment(NOW)))
-    _, calls = play(passes(boxes).ring([{"id": name} for name in "abc"]), takes_all)
+    _, calls = play(passes(boxes).notify([{"id": name} for name in "abc"]), takes_all)
     assert calls == [["c1"]]
 
 
 def test_oldest_pending_entities_are_listed() -> None:
-    broken = Broken({"id": "x"}, LedgerMismatch("something else"))
+    broken = BrokenOutbox({"id": "x"}, LedgerMismatch("something else"))
     boxes = Boxes(box("a", "X", age=5.0), broken, box("b", *"XX", age=9.0), box("c", "X", age=1.0), box("d", "X", age=7.0))
-    waiting, _ = play(passes(boxes).waiting(2.0, 2), takes_all)
+    waiting, _ = play(passes(boxes).pending(2.0, 2), takes_all)
     assert [(each.entity["id"], each.age, each.pending) for each in waiting] == [("b", 9.0, 2), ("d", 7.0, 1)]
 
 
 def test_broken_entities_are_listed_up_to_a_limit() -> None:
-    broken = [Broken({"id": name}, LedgerMismatch("something else")) for name in "abc"]
+    broken = [BrokenOutbox({"id": name}, LedgerMismatch("something else")) for name in "abc"]
     assert play(passes(Boxes(box("d", "X"), *broken)).broken(2), takes_all)[0] == broken[:2]
 
 
 def test_pending_events_are_listed_if_their_clock_was_ahead() -> None:
     boxes = Boxes(*[box(f"{n}", "X", age=n - 60.0) for n in range(9)])
-    waiting, _ = play(passes(boxes).waiting(0.0, 3), takes_all)
+    waiting, _ = play(passes(boxes).pending(0.0, 3), takes_all)
     assert [each.age for each in waiting] == [-52.0, -53.0, -54.0]
-    assert play(passes(boxes).waiting(1.0, 3), takes_all)[0] == []
+    assert play(passes(boxes).pending(1.0, 3), takes_all)[0] == []
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_too_long_eventbridge_type_does_not_block_other_events(caplog: pytest.Lo
 
 def test_too_large_event_does_not_block_other_events() -> None:
     client, large = Client(), outgoing(1, f'"{"x" * 5000}"')
-    assert to_sqs(client, "q", largest=5000)([outgoing(0), large, outgoing(2)]) == [large]
+    assert to_sqs(client, "q", max_bytes=5000)([outgoing(0), large, outgoing(2)]) == [large]
     assert [len(request["Entries"]) for request in client.requests] == [2]
 
 
@@ -161,5 +161,5 @@ def test_publisher_with_asynchronous_client_is_awaited() -> None:
 
 @pytest.mark.parametrize("largest", [None, "1024", 1024.0, True, 0])
 def test_size_limit_of_a_wrong_type_is_refused(largest: Any) -> None:
-    with pytest.raises(ConfigurationError, match="largest="):
-        to_sqs(Client({}), "q", largest=largest)
+    with pytest.raises(ConfigurationError, match="max_bytes="):
+        to_sqs(Client({}), "q", max_bytes=largest)

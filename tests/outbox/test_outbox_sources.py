@@ -85,16 +85,16 @@ def test_entity_is_restarted_once(collection: Any) -> None:
     emit(collection, 1)
     relay.sweep()
     emit(collection, 2)
-    (waiting,) = relay.waiting()
+    (waiting,) = relay.pending()
     source = waiting.event.source
 
-    looked = relay.look(source)
+    looked = relay.peek(source)
     assert looked == OutboxState(source, 1, (waiting.event,))
     restarted = relay.restart(source=source)
     assert restarted is not None
-    assert relay.look(source) == relay.look(restarted)
+    assert relay.peek(source) == relay.peek(restarted)
     assert [(event.source, event.sequence) for event in relay.flush({"_id": "a/b=c"}).published] == [(restarted, 1)]
     with pytest.raises(ConfigurationError, match=f"source is now {restarted}"):
         relay.restart(source=source)
     assert relay.restart(source="shop/orders/_id=S:nowhere") is None
-    assert relay.look("shop/orders/_id=S:nowhere") is None
+    assert relay.peek("shop/orders/_id=S:nowhere") is None

@@ -13,7 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
 from onewrite import ConfigurationError, Outbox
-from onewrite.core.features.pending import Box, Broken, PendingEvent, Search
+from onewrite.core.features.pending import Box, BrokenOutbox, PendingEvent, Search
 from onewrite.core.flow import Call, drive
 from onewrite.dynamodb.outboxes import Outboxes as ItemOutboxes
 from onewrite.mongodb.outboxes import Outboxes as DocumentOutboxes
@@ -179,7 +179,7 @@ def test_clear_is_repeated_if_the_entity_emitted_more(found: list[Box | None], i
 
 def test_base64_key_of_a_lambda_event_is_read() -> None:
     told = {"id": {"B": "AP8="}, "place": {"S": "B"}}
-    assert ItemOutboxes(object(), "orders", Outbox("shop")).read_doorbell(told) == {"id": Binary(b"\0\xff"), "place": "B"}
+    assert ItemOutboxes(object(), "orders", Outbox("shop")).read_notified(told) == {"id": Binary(b"\0\xff"), "place": "B"}
 
 
 def _document_boxes() -> DocumentOutboxes:
@@ -232,7 +232,7 @@ def test_unreadable_id_does_not_block_others() -> None:
     assert _last(finding, (stored, False)) is Search.CONTINUES
     for shown in ("o-\N{REPLACEMENT CHARACTER}", "o-1"):
         broken = _result(finder.next())
-        assert isinstance(broken, Broken)
+        assert isinstance(broken, BrokenOutbox)
         assert broken.entity == {"_id": shown}
     for each in ids:
         reading: Any = finder.next()

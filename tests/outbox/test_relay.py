@@ -167,7 +167,7 @@ def test_relay_can_wait_for_its_stop_alone(collection: Any) -> None:
 def test_relay_stopped_during_a_conflict_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with moto_table("orders", "id") as table:
         orders = GuardedTable(table, SeenIds(), outbox=OUTBOX)
-        orders.record(Message("m1"), Key={"id": "o-1"}, emit=[Event("A", 1)])
+        orders.remember(Message("m1"), Key={"id": "o-1"}, emit=[Event("A", 1)])
         broker = Broker(failures=0, stops_at=1)  # so the first write after its stop is the one that clears
         broker.relay = relay = Relay(orders, broker)
         client = table.meta.client
@@ -184,7 +184,7 @@ def test_relay_stopped_during_a_conflict_ends(monkeypatch: pytest.MonkeyPatch) -
         running.start()
         running.join(20)
         assert not running.is_alive()
-        assert relay.waiting() == []
+        assert relay.pending() == []
 
 
 class Ticks:
@@ -287,7 +287,7 @@ def test_relay_accepts_plain_and_typed_keys(key: dict[str, Any], typed: bool) ->
         assert flushed.published[0].entity == {"orderId": "o"}
         assert relay.skip(Key=key, id=flushed.remaining[0].id) is not None
         assert relay.restart(Key=key) is not None
-        assert relay.ring([key]).published == 2
+        assert relay.notify([key]).published == 2
 
 
 def test_key_of_any_type_has_one_source() -> None:
@@ -337,22 +337,22 @@ def test_stream_records_name_each_item_with_events_once() -> None:
     assert list_changed_keys(records) == [{"id": {"S": "a"}}, {"id": {"S": "keys only"}}]
 
 
-def test_doorbell_accepts_any_filter_of_a_write(collection: Any) -> None:
+def test_notification_accepts_any_filter_of_a_write(collection: Any) -> None:
     queries: list[dict[str, Any]] = [{"_id": 1}, {"_id": {"$eq": 1}}, {"$and": [{"_id": 1}]}, {"email": "ann"}]
     for number, query in enumerate(queries):
         change = {"$set": {"email": "ann"}}
         store(collection).update_one(Message(f"m{number}"), {"_id": 1}, change, upsert=True, emit=[Event("A", number)])
         guarded = GuardedCollection(collection, SeenIds(), key=("email",), outbox=OUTBOX)
-        assert Relay(guarded, lambda _: None).ring([query]).published == 1
+        assert Relay(guarded, lambda _: None).notify([query]).published == 1
 
 
-def test_doorbell_for_several_documents_is_refused(collection: Any) -> None:
+def test_notification_for_several_documents_is_refused(collection: Any) -> None:
     with pytest.raises(InvalidUpdate, match="is a query"):
-        Relay(store(collection), lambda _: None).ring([{"_id": {"$in": [1, 2]}}])
+        Relay(store(collection), lambda _: None).notify([{"_id": {"$in": [1, 2]}}])
 
 
 @pytest.mark.parametrize("entities", [{"_id": "o"}, {"id": "o"}, ["o"]])
-def test_doorbell_without_a_list_of_entities_is_refused(collection: Any, entities: Any) -> None:
+def test_notification_without_a_list_of_entities_is_refused(collection: Any, entities: Any) -> None:
     relay = Relay(store(collection), lambda _: None)
     with pytest.raises(ConfigurationError, match="expected a list"):
-        relay.ring(entities)
+        relay.notify(entities)

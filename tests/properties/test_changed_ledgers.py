@@ -15,7 +15,7 @@ from onewrite import HighWaterMark, InSequence, Message, Outcome, SeenIds
 from onewrite.core.flow import Flow, make_executor
 from onewrite.core.ledgers import Ledger
 from onewrite.testing.standins.stores import mongomock_collection, moto_table
-from tests.properties.test_fold import Collection, Table, interleave, send_requests
+from tests.properties.test_batches import Collection, Table, interleave, send_requests
 from tests.support.examples import examples
 
 IDS, SHORT, MARKS = SeenIds(), SeenIds(timedelta(days=3)), HighWaterMark()
@@ -32,14 +32,14 @@ class Change(NamedTuple):
 COUNTED = InSequence()
 CHANGES = {
     "ids, marks": Change(
-        ((IDS,), (SeenIds(also=MARKS), HighWaterMark(also=IDS)), (HighWaterMark(also=IDS),)), in_order=True
+        ((IDS,), (SeenIds(previous=MARKS), HighWaterMark(previous=IDS)), (HighWaterMark(previous=IDS),)), in_order=True
     ),
     "marks, a sequence": Change(((MARKS,), (MARKS, COUNTED), (COUNTED,)), in_order=True),
     "ids, other ids, a sequence's marks": Change(
         (
             (SHORT,),
-            (SeenIds(timedelta(days=3), also=IDS), SeenIds(also=SHORT)),
-            (SeenIds(also=(SHORT, MARKS)),),
+            (SeenIds(timedelta(days=3), previous=IDS), SeenIds(previous=SHORT)),
+            (SeenIds(previous=(SHORT, MARKS)),),
         ),
         in_order=False,
     ),
@@ -47,12 +47,12 @@ CHANGES = {
 
 
 class Delivery(NamedTuple):
-    """Messages of both sources that one worker takes, alone or in a fold, in some phase and by one of its versions."""
+    """Messages of both sources that one worker takes, alone or in a batch, in some phase and by one of its versions."""
 
     phase: int
     version: int
     numbers: tuple[tuple[str, int], ...]
-    folds: bool
+    batches: bool
 
 
 class Walk(NamedTuple):
@@ -101,8 +101,8 @@ class Service:
         for number in sorted(delivery.numbers) if self.change.in_order else delivery.numbers:
             if self.is_replay or self.may_come(number, delivery.phase, self.settled | {*numbers}):
                 numbers.append(number)
-        if numbers and delivery.folds:
-            yield from self.steps(numbers, self.place.fold(store, [message(*each) for each in numbers], None))
+        if numbers and delivery.batches:
+            yield from self.steps(numbers, self.place.update_batch(store, [message(*each) for each in numbers], None))
             return
         for each in numbers:
             yield from self.steps([each], self.place.add(store, message(*each), None))
@@ -133,7 +133,7 @@ def check(place: Table | Collection, change: Change, walk: Walk) -> None:
     for _ in replay:
         for number in replay:
             if number not in service.settled:
-                service.deliver([Delivery(len(change.phases) - 1, 0, (number,), folds=False)], order)
+                service.deliver([Delivery(len(change.phases) - 1, 0, (number,), batches=False)], order)
     assert service.settled == {*NUMBERS}, "somebody waits forever"
     final = place.raw()["effects"]
     assert final[: len(effects)] == effects
@@ -153,12 +153,12 @@ def places() -> Iterator[Iterator[Table]]:
         yield (Table(made, f"o{n}") for n in count())
 
 
-def check_overtaken_refusal(place: Table | Collection, requests: int, folds: bool) -> None:
+def check_overtaken_refusal(place: Table | Collection, requests: int, batches: bool) -> None:
     """The condition refuses a message, and after so many requests an old writer, which has none, applies it."""
     place.create()
     service = Service(place, CHANGES["marks, a sequence"])
     new, old, first = place.store(COUNTED), place.store(MARKS), message("s", 1)
-    refused = place.fold(new, [first], 0) if folds else place.add(new, first, 0)
+    refused = place.update_batch(new, [first], 0) if batches else place.add(new, first, 0)
     running = service.steps([("s", 1)], refused)
     for _ in range(requests):
         next(running, None)
@@ -168,13 +168,13 @@ def check_overtaken_refusal(place: Table | Collection, requests: int, folds: boo
     assert service.settled == {("s", 1), ("s", 2)}, "somebody waits forever"
 
 
-@pytest.mark.parametrize("folds", [False, True])
+@pytest.mark.parametrize("batches", [False, True])
 @pytest.mark.parametrize("requests", range(4))
 def test_mark_moves_over_refused_message_that_old_writer_applies(
-    places: Iterator[Table], requests: int, folds: bool
+    places: Iterator[Table], requests: int, batches: bool
 ) -> None:
-    check_overtaken_refusal(Collection(mongomock_collection(), "o"), requests, folds)
-    check_overtaken_refusal(next(places), requests, folds)
+    check_overtaken_refusal(Collection(mongomock_collection(), "o"), requests, batches)
+    check_overtaken_refusal(next(places), requests, batches)
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)

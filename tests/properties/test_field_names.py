@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onewrite import HighWaterMark, Message, SeenIds, sortable
-from onewrite.core.label import OUTBOX, STEPS, TOMBSTONE, Slot, is_ours, make_name_prefix
+from onewrite.core.label import EFFECTS, OUTBOX, TOMBSTONE, Slot, is_ours, make_name_prefix
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Advance, Remember
 from onewrite.core.ledgers.marks import locate_mark
@@ -148,7 +148,7 @@ def test_two_ledgers_of_different_names_never_share_a_field(
     mine, theirs = names(first, numbered(one), now), names(second, numbered(other), now)
     assert set(mine).isdisjoint(theirs)
     assert not any(OF_COMMAND[layout].is_made_by(first.attribute, name) for name in theirs)
-    assert {*mine, *theirs}.isdisjoint({*OUTBOX, STEPS, TOMBSTONE})
+    assert {*mine, *theirs}.isdisjoint({*OUTBOX, EFFECTS, TOMBSTONE})
 
 
 @engines

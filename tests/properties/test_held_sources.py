@@ -44,7 +44,7 @@ class Shop:
             raise TimeoutError
         if fate < 1.2:
             return [*map(Missing, messages)]
-        outcomes = self.store.fold(
+        outcomes = self.store.update_batch(
             messages,
             lambda fresh: {
                 "filter": {"_id": "e"},

@@ -170,7 +170,7 @@ class ForEverReadable(ForEver):
 
 
 class Changed(RuleBasedStateMachine):
-    """A SeenIds that is changed again and again, each time with `also=` for all before it, and rolled out store by store.
+    """A SeenIds that is changed again and again, each time with `previous=` for all before it, and rolled out store by store.
 
     A store that was not changed yet may get a message as well. It never takes a message for another, whatever it has missed.
     """
@@ -194,8 +194,8 @@ class Changed(RuleBasedStateMachine):
         is_chain=st.booleans(),
     )
     def change(self, retention: timedelta | None, readable: bool, name: str, is_chain: bool) -> None:
-        also = self.ledgers[-1] if is_chain else tuple(reversed(self.ledgers))
-        changed = Store(SeenIds(retention, name=name, readable=readable, also=also))
+        previous = self.ledgers[-1] if is_chain else tuple(reversed(self.ledgers))
+        changed = Store(SeenIds(retention, name=name, readable=readable, previous=previous))
         # Who goes back to what was before makes labels that the first stores accept: these have to be gone by then.
         assume(
             all((each.attribute, each.layout) != (changed.ledger.attribute, changed.ledger.layout) for each in self.ledgers)
@@ -255,9 +255,9 @@ class InOrder(_Numbered):
 
     ledger = HighWaterMark()
 
-    @rule(source=st.sampled_from(SOURCES), step=st.integers(1, 40))
-    def deliver_the_next(self, source: str, step: int) -> None:
-        self.apply(source, self.last.get(source, 0) + step)
+    @rule(source=st.sampled_from(SOURCES), effect=st.integers(1, 40))
+    def deliver_the_next(self, source: str, effect: int) -> None:
+        self.apply(source, self.last.get(source, 0) + effect)
 
     @precondition(lambda self: self.last)
     @rule(data=st.data())

@@ -18,10 +18,10 @@ from onewrite import (
     Applied,
     Duplicate,
     HighWaterMark,
+    IdSet,
     InSequence,
     InvalidUpdate,
     Message,
-    MessageIds,
     Missing,
     Rejected,
     SeenIds,
@@ -37,9 +37,9 @@ LEDGERS: list[Ledger] = [
     SeenIds(),
     SeenIds(readable=True),
     SeenIds(retention=None),
-    SeenIds(name="ids-seen", also=MessageIds("old")),
+    SeenIds(name="ids-seen", previous=IdSet("old")),
     HighWaterMark(),
-    HighWaterMark(also=SeenIds()),
+    HighWaterMark(previous=SeenIds()),
     InSequence(first=7),
 ]
 ledgers = st.sampled_from(LEDGERS)
@@ -258,7 +258,7 @@ def test_guarded_update_item_has_the_effect_of_a_native_one(
         table.put_item(Item={**guarded, **item})
     store = GuardedTable(table, begun(ledger) if earlier else ledger)
     if earlier:
-        assert isinstance(store.record(EARLIER, Key=guarded), Applied)
+        assert isinstance(store.remember(EARLIER, Key=guarded), Applied)
         table.put_item(Item={**plain, **(item or {})})
 
     def write_natively() -> None:
@@ -271,7 +271,7 @@ def test_guarded_update_item_has_the_effect_of_a_native_one(
     assert found == (None if expected is None else {**expected, **guarded})
 
     if natively != "wrong":  # and whatever the caller's own condition says, a message that is known changes nothing
-        store.record(MESSAGE, Key=guarded)
+        store.remember(MESSAGE, Key=guarded)
         before = table.get_item(Key=guarded, ConsistentRead=True)["Item"]
         assert isinstance(store.update_item(MESSAGE, Key=guarded, **call), Duplicate)
         assert table.get_item(Key=guarded, ConsistentRead=True)["Item"] == before
@@ -364,7 +364,7 @@ def test_guarded_update_one_has_the_effect_of_a_native_one(
         collection.insert_many([copy.deepcopy({**plain, **document}), copy.deepcopy({**guarded, **document})])
     store = GuardedCollection(collection, begun(ledger) if earlier else ledger)
     if earlier:
-        assert isinstance(store.record(EARLIER, guarded), Applied)
+        assert isinstance(store.remember(EARLIER, guarded), Applied)
         collection.replace_one(plain, {**plain, **(document or {})}, upsert=True)
 
     def write_natively() -> object:
@@ -380,7 +380,7 @@ def test_guarded_update_one_has_the_effect_of_a_native_one(
     assert store.find_one(guarded) == (None if expected is None else {**expected, **guarded})
 
     if natively != "wrong":  # and whatever the caller's own filter says, a message that is known changes nothing
-        store.record(MESSAGE, guarded)
+        store.remember(MESSAGE, guarded)
         before = collection.find_one(guarded)
         outcome = store.update_one(MESSAGE, {**guarded, **query}, update, upsert=upsert)
         assert isinstance(outcome, Duplicate)

@@ -177,9 +177,9 @@ def test_steady_traffic_keeps_no_more_than_promised(promise: Promise, phase: flo
     assert most <= longest * per_generation + 1
 
 
-def _each(entity: Entity, writes: int, step: float, start: float = START) -> Iterator[int]:
+def _each(entity: Entity, writes: int, effect: float, start: float = START) -> Iterator[int]:
     for n in range(writes):
-        entity.write(f"m{n}", start + n * step)
+        entity.write(f"m{n}", start + n * effect)
         yield entity.kept()
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite import Applied, Busy, ConfigurationError, Deferred, Duplicate, Message, Outcome, Superseded, Uncertain
+from onewrite import Applied, Busy, ConfigurationError, Deferred, Duplicate, Message, Outcome, TakenOver, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import backoff
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error, lost_connection
@@ -22,7 +22,7 @@ Fault = Literal[
     "none", "dies before", "dies after", "throttled", "answer lost", "is redelivered", "not taken", "never taken"
 ]
 Trouble = Literal[
-    "none", "fails", "is deferred", "is busy", "is superseded", "is uncertain", "is slow", "dies before", "dies after"
+    "none", "fails", "is deferred", "is busy", "is taken over", "is uncertain", "is slow", "dies before", "dies after"
 ]
 
 _ROUNDS = 300
@@ -90,7 +90,7 @@ class World:
         refused: dict[str, Outcome] = {
             "is deferred": Deferred(message, 1),
             "is busy": Busy(message, self.sqs.time.now + 45),
-            "is superseded": Superseded(message),
+            "is taken over": TakenOver(message),
             "is uncertain": Uncertain(message, self.sqs.time.now, "fence"),
         }
         if trouble in refused:

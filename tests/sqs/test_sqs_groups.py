@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Deferred, Message
+from onewrite import Applied, BeginOutcome, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.identity import Skip
 from onewrite.sqs import Worker, WorkerStuck
@@ -33,16 +33,16 @@ def by_place(record: Any) -> Any:
 class Shop(GroupShop):
     """Notes when each call was, and gives these answers first."""
 
-    def __init__(self, time: VirtualTime, **answers: Callable[[Message], Answer]) -> None:
+    def __init__(self, time: VirtualTime, **answers: Callable[[Message], BeginOutcome]) -> None:
         super().__init__()
         self._time, self._answers = time, answers
         self.times: list[float] = []
 
-    def __call__(self, messages: list[Message]) -> list[Answer]:
+    def __call__(self, messages: list[Message]) -> list[BeginOutcome]:
         self.times.append(self._time.now)
         return super().__call__(messages)
 
-    def apply(self, message: Message) -> Answer:
+    def apply(self, message: Message) -> BeginOutcome:
         return self._answers.get(message.id, super().apply)(message)
 
 
@@ -61,11 +61,11 @@ def send(sqs: FakeSqs, *bodies: str) -> None:
             sqs.send(body)
 
 
-def raises(_: Message) -> Answer:
+def raises(_: Message) -> BeginOutcome:
     raise ValueError
 
 
-def early(message: Message) -> Answer:
+def early(message: Message) -> BeginOutcome:
     return Deferred(message, 1)
 
 
@@ -123,7 +123,7 @@ def test_messages_after_a_failure_in_a_fifo_group_are_redelivered(fifo: FakeSqs,
 def test_deferred_messages_of_a_group_are_retried_together(sqs: FakeSqs) -> None:
     tries: list[int] = []
 
-    def each(messages: list[Message]) -> list[Answer]:
+    def each(messages: list[Message]) -> list[BeginOutcome]:
         tries.append(len(messages))
         return [Applied(each) if len(tries) > 1 or each.id == "a1" else early(each) for each in messages]
 
@@ -191,7 +191,7 @@ def test_messages_of_a_failed_group_are_retried_until_the_timeout(sqs: FakeSqs, 
 def test_stopping_worker_retries_no_single_messages(sqs: FakeSqs, time: VirtualTime) -> None:
     shop = Shop(time, a3=raises)
 
-    def each(messages: list[Message]) -> list[Answer]:
+    def each(messages: list[Message]) -> list[BeginOutcome]:
         if len(shop.calls) == 1:
             stopped.stop()
         return shop(messages)
@@ -210,7 +210,7 @@ def test_stopping_worker_returns_an_unfinished_record_at_once(
     queue: FakeSqs = request.getfixturevalue(kind)
     shop = Shop(time)
 
-    def each(messages: list[Message]) -> list[Answer]:
+    def each(messages: list[Message]) -> list[BeginOutcome]:
         stopped.stop()
         time.sleep(1)  # meanwhile, the worker returns everything except this load
         return shop(messages)

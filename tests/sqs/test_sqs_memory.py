@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onewrite import Answer, Deferred, Message
+from onewrite import BeginOutcome, Deferred, Message
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import state
 from onewrite.sqs.state import MAX_BYTES
@@ -25,7 +25,7 @@ def test_large_deferred_messages_are_bounded_by_bytes(
     for number in range(count):
         sqs.send(body, group=str(number // GROUP))
 
-    def defer(message: Message) -> Answer:
+    def defer(message: Message) -> BeginOutcome:
         seen.add(message.id)
         assert stopping._threads is not None
         held.append(stopping._threads.state.count_messages()["bytes_at_hand"])

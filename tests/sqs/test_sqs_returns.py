@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, Begun, Busy, Deferred, Message, Missing, Rejected, Superseded, Uncertain
+from onewrite import Applied, Begun, Busy, Deferred, Message, Missing, Rejected, TakenOver, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.operate.report import JsonLines
 from onewrite.sqs import Worker
@@ -68,7 +68,7 @@ FUNCTIONS: dict[str, Callable[[Message], Any]] = {
     "rejected": lambda message: Rejected(message, settled=False),
     "busy for long": lambda message: Busy(message, EPOCH + 3600),
     "uncertain": lambda message: Uncertain(message, EPOCH, "fence"),
-    "superseded": lambda message: [Superseded(message)],
+    "taken over": lambda message: [TakenOver(message)],
     "begun": lambda message: Begun(message, "key", "fence", EPOCH, EPOCH),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Missing, Rejected, Superseded, Uncertain
+from onewrite import Applied, BeginOutcome, Begun, Busy, Deferred, Message, Missing, Rejected, TakenOver, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.sqs import Worker, WorkerStuck, state
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
@@ -56,22 +56,26 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-ANSWERS: list[Callable[[Message, float], Answer]] = [
+ANSWERS: list[Callable[[Message, float], BeginOutcome]] = [
     lambda message, _: Deferred(message, 1),
     lambda message, _: Missing(message),
     lambda message, _: Rejected(message, settled=False),
     lambda message, now: Busy(message, now + 1200),  # longer than a message waits at hand
     lambda message, _: Uncertain(message, EPOCH, "fence", "key"),
-    lambda message, _: Superseded(message),
+    lambda message, _: TakenOver(message),
     lambda message, _: Begun(message, "key", "fence", EPOCH, EPOCH + 60),
 ]
-KINDS = ["Deferred", "Missing", "Rejected", "Busy", "Uncertain", "Superseded", "Begun"]
+KINDS = ["Deferred", "Missing", "Rejected", "Busy", "Uncertain", "TakenOver", "Begun"]
 
 
 @pytest.mark.parametrize("is_group", [False, True], ids=["alone", "group"])
 @pytest.mark.parametrize(("answer", "kind"), [*zip(ANSWERS, KINDS, strict=True)], ids=KINDS)
 def test_each_dead_message_is_logged_with_its_outcome(
-    answer: Callable[[Message, float], Answer], kind: str, is_group: bool, mortal: FakeSqs, caplog: pytest.LogCaptureFixture
+    answer: Callable[[Message, float], BeginOutcome],
+    kind: str,
+    is_group: bool,
+    mortal: FakeSqs,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock: Any = lambda: EPOCH + mortal.time.now  # noqa: E731  # it is one line
     one: Any = sqs_handler(identity, clock=clock)(lambda message: answer(message, clock()))
@@ -82,7 +86,7 @@ def test_each_dead_message_is_logged_with_its_outcome(
     last = last_words(caplog)
     assert NAMED in last
     assert f"attempt {MOST}: {kind}" in last
-    if kind in ("Uncertain", "Superseded", "Begun"):  # what is held at hand is tried more often than it is delivered
+    if kind in ("Uncertain", "TakenOver", "Begun"):  # what is held at hand is tried more often than it is delivered
         assert [text for text in warnings(caplog) if f"attempt {MOST}: " in text] == [last]
 
 
@@ -117,7 +121,7 @@ def test_dead_message_is_logged_if_workers_kept_stopping(mortal: FakeSqs, caplog
     caplog.set_level(logging.INFO)
     workers: list[Worker] = []
 
-    def defer(message: Message) -> Answer:
+    def defer(message: Message) -> BeginOutcome:
         workers[-1].stop()
         return Deferred(message, 1)
 
@@ -153,7 +157,7 @@ def test_deferred_message_logs_no_warning_if_applied_later(sqs: FakeSqs, caplog:
     caplog.set_level(logging.DEBUG)
     tries: list[str] = []
 
-    def early(message: Message) -> Answer:
+    def early(message: Message) -> BeginOutcome:
         tries.append(message.id)
         return Deferred(message, 1) if len(tries) < 4 else Applied(message)
 
@@ -174,7 +178,7 @@ def test_failing_log_filter_loses_only_log_lines(
         sqs.send(body)
     tries: Counter[str] = Counter()
 
-    def each(message: Message) -> Answer:
+    def each(message: Message) -> BeginOutcome:
         tries[message.id] += 1
         if message.id == "bad":
             raise ValueError

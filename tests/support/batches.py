@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-from onewrite import Answer, Applied, Duplicate, InvalidMessage, Message, Outcome
+from onewrite import Applied, BeginOutcome, Duplicate, InvalidMessage, Message, Outcome
 from onewrite.testing import dynamodb_stream_event, kafka_event, kinesis_event
 
 STANDARD = "arn:aws:sqs:eu-west-1:123456789012:orders"
 FIFO = f"{STANDARD}.fifo"
 SENT_AT = 1_700_000_000.0  # when every record was sent
-STEP: Any = {"lease": timedelta(minutes=1), "safe_for": timedelta(0)}
+EFFECT: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
 
 
 def sqs_record(name: str, *, arn: str = STANDARD, group: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def identifiers(response: dict[str, Any]) -> list[Any]:
 
 
 class Context:
-    """The context of an invocation with `left()` seconds left."""
+    """The context of an invocation with `time_left()` seconds left."""
 
     def __init__(self, seconds_left: Callable[[], float]) -> None:
         self._seconds_left = seconds_left
@@ -142,12 +142,12 @@ class GroupShop:
         self._seen: set[str] = set()
         self._lock = threading.Lock()
 
-    def __call__(self, messages: list[Message]) -> list[Answer]:
+    def __call__(self, messages: list[Message]) -> list[BeginOutcome]:
         with self._lock:
             self.calls.append(" ".join(message.id for message in messages))
             return [self.apply(message) for message in messages]
 
-    def apply(self, message: Message) -> Answer:
+    def apply(self, message: Message) -> BeginOutcome:
         outcome = Duplicate(message) if message.id in self._seen else Applied(message)
         self._seen.add(message.id)
         return outcome

@@ -34,7 +34,7 @@ def _serve(port: int, seconds: float) -> None:
 
 def _take(source: socket.socket, under_way: SimpleQueue[tuple[float, bytes]], seconds: float) -> None:
     """Note when each part is due. A second part does not wait for the first, as it would not on a long cable."""
-    data = b"begin"
+    data = b"begin_effect"
     while data:
         try:
             data = source.recv(1 << 16)

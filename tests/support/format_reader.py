@@ -65,15 +65,15 @@ def flat(entity: Mapping[str, Any]) -> dict[str, Any]:
             names |= {name + slot[1:]: marks for slot, marks in value.items()}
         elif re.fullmatch(r"ow_(.+:)?@", name) and isinstance(value, Mapping):
             names |= {name + source: mark for source, mark in value.items()}
-        elif name == "ow_steps" and isinstance(value, Mapping):
-            names |= {f"ow_step_{step}": part_value for step, part_value in value.items()}
+        elif name == "ow_effects" and isinstance(value, Mapping):
+            names |= {f"ow_effect_{effect}": part_value for effect, part_value in value.items()}
         else:
             names[name] = value
     return names
 
 
 def remembers(entity: Mapping[str, Any], ledger: str, message: MessageName) -> bool:
-    """Is the message in the ledger? One named '@attribute' is the set of MessageIds in that attribute."""
+    """Is the message in the ledger? One named '@attribute' is the set of IdSet in that attribute."""
     if ledger.startswith("@"):
         plain_ids = set() if message.parts else {message.id}
         return bool({readable(message), *plain_ids} & set(entity.get(ledger[1:], ())))
@@ -112,12 +112,14 @@ def event_id(message: MessageName, of: str, name: str | None, place: int, ledger
     return child(message, (f"in {join_texts(ledger)} " if ledger else "") + key)
 
 
-def steps(entity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The open steps by their marks."""
-    return {name.removeprefix("ow_step_"): step for name, step in flat(entity).items() if name.startswith("ow_step_")}
+def effects(entity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The open effects by their marks."""
+    return {
+        name.removeprefix("ow_effect_"): effect for name, effect in flat(entity).items() if name.startswith("ow_effect_")
+    }
 
 
-def step_mark(message: MessageName, ledger: str = "") -> str:
+def effect_mark(message: MessageName, ledger: str = "") -> str:
     return blake((f"in {join_texts(ledger)}" if ledger else "") + join_texts(message.source, *message.parts, message.id))
 
 

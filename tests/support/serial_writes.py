@@ -33,7 +33,7 @@ class Entity(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """`limit`: what `n` may not exceed, if there is a limit. `begun_messages` are those whose step nobody finishes."""
+    """`limit`: what `n` may not exceed, if there is a limit. `begun_messages` are those whose effect nobody finishes."""
 
     ledger: Ledger
     limit: int | None = None

@@ -17,7 +17,7 @@ from onewrite.dynamodb import GuardedTable
 from onewrite.identity import json_body
 from onewrite.outbox import Relay, stream_handler, to_sns
 from onewrite.outbox.metrics import emf
-from onewrite.outcome import Answer, Uncertain
+from onewrite.outcome import BeginOutcome, Uncertain
 
 sdk: Any = boto3  # its types know two services
 table = sdk.resource("dynamodb").Table(os.environ["ORDERS_TABLE"])
@@ -25,7 +25,7 @@ orders = GuardedTable(table, SeenIds(), outbox=Outbox("shop/orders", index="pend
 
 
 @sqs_handler(json_body(id="id"))
-def handler(message: Message) -> Answer:
+def handler(message: Message) -> BeginOutcome:
     if message.body.get("unclear"):
         return Uncertain(message, since=0.0, fence="", key="charge-1")  # which a worker returns to the queue at once
     return orders.update_item(

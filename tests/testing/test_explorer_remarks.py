@@ -254,7 +254,7 @@ def to_two_entities(guarded: Any, message: Message) -> Any:
 
 def written_and_then_looked_at(guarded: Any, message: Message) -> Any:
     add_guarded(guarded, message)
-    return guarded.seen(message, C1)
+    return guarded.preview(message, C1)
 
 
 @pytest.mark.parametrize("handle", [in_parts, to_two_entities, written_and_then_looked_at])

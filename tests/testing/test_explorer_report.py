@@ -118,7 +118,9 @@ def test_a_report_names_the_steps_of_a_message(engine: str, moto_table: Any) -> 
         named = {name: paid[name] for name in ("Key", "filter") if name in paid}
 
         def handle(message: Message) -> Any:
-            step = orders.begin(message, "charge", **named, lease=timedelta(minutes=1), safe_for=timedelta(hours=1))
+            step = orders.begin_effect(
+                message, "charge", **named, lease=timedelta(minutes=1), key_valid_for=timedelta(hours=1)
+            )
             if not isinstance(step, Begun):
                 return step
             charges.append(step.key)
@@ -138,8 +140,8 @@ def test_a_report_names_the_steps_of_a_message(engine: str, moto_table: Any) -> 
     charges: list[str] = []
     report = explore(build, [MESSAGE], world, lambda _: len(charges))
     shown = " ".join(str(report).split())
-    assert '(begin "charge": Begun, your code ran)' in shown
-    assert '(begin "charge": Begun, taken over, your code ran)' in shown
+    assert '(begin_effect "charge": Begun, your code ran)' in shown
+    assert '(begin_effect "charge": Begun, taken over, your code ran)' in shown
     assert '(finish "charge", paid=1), returns: settled' in shown
 
 

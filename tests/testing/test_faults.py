@@ -106,7 +106,7 @@ def is_mongo(shop: Shop) -> bool:
 
 def test_crash_before_a_request_has_no_effect(shop: Shop) -> None:
     faults = Faults(shop.store)
-    faults.before(2)
+    faults.crash_before(2)
     shop.add(faults.store)
     with pytest.raises(Crash, match=r"died at (update_one|UpdateItem) customers c1"):
         shop.add(faults.store)
@@ -117,7 +117,7 @@ def test_crash_before_a_request_has_no_effect(shop: Shop) -> None:
 
 def test_effect_remains_after_a_crash_following_the_request(shop: Shop) -> None:
     faults = Faults(shop.store)
-    faults.after(1)
+    faults.crash_after(1)
     with pytest.raises(Crash):
         shop.add(faults.store)
     assert shop.count() == 1
@@ -125,7 +125,7 @@ def test_effect_remains_after_a_crash_following_the_request(shop: Shop) -> None:
 
 def test_crashed_process_sends_no_more_requests(shop: Shop) -> None:
     faults = Faults(shop.store)
-    faults.before(1)
+    faults.crash_before(1)
 
     def handler() -> None:
         try:
@@ -149,7 +149,7 @@ def test_crashed_process_sends_no_more_requests(shop: Shop) -> None:
 
 def test_a_lost_response_raises_the_drivers_error_without_retries(shop: Shop) -> None:
     faults = Faults(shop.store)
-    faults.lose_answer(1, retried=False)
+    faults.lose_response(1, retried=False)
     with pytest.raises(AutoReconnect if is_mongo(shop) else ConnectionClosedError):
         shop.add(faults.store)
     assert shop.count() == 1
@@ -159,7 +159,7 @@ def test_botocore_retries_a_request_if_response_is_lost(table: Any, client: Any)
     for shop in (table_shop(table), client_shop(table, client)):
         before = shop.count()
         faults = Faults(shop.store)
-        faults.lose_answer(1)
+        faults.lose_response(1)
         answer = shop.add(faults.store)
         assert answer["ResponseMetadata"]["RetryAttempts"] == 1
         assert shop.count() == before + 2
@@ -170,9 +170,9 @@ def test_botocore_retries_a_request_if_response_is_lost(table: Any, client: Any)
 def test_retried_mongodb_write_returns_the_first_response() -> None:
     shop = collection_shop()
     faults = Faults(shop.store)
-    faults.lose_answer(1)
-    faults.lose_answer(2)
-    faults.lose_answer(3)
+    faults.lose_response(1)
+    faults.lose_response(2)
+    faults.lose_response(3)
     assert shop.add(faults.store).upserted_id == "c1"
     assert shop.read(faults.store) == {"_id": "c1", "n": 1}
     with pytest.raises(AutoReconnect):
@@ -216,7 +216,7 @@ def test_failure_of_the_real_server_outweighs_the_fault(
         raise failure
 
     shop, faults = client_shop(None, client), Faults(client)
-    faults.after(1)
+    faults.crash_after(1)
     monkeypatch.setattr(client, "_make_api_call", fail)
     with pytest.raises(kind) as caught:
         shop.add(faults.store)
@@ -289,7 +289,7 @@ def test_an_unused_fault_fails_with_a_remedy(shop: Shop) -> None:
         return request.method == "Query"
 
     faults.time_out(is_query)
-    faults.before(7, optional=True)
+    faults.crash_before(7, optional=True)
     with pytest.raises(AssertionError, match="The requests were: none"):
         faults.assert_all_used()
     shop.read(faults.store)
@@ -303,7 +303,7 @@ def test_an_unused_fault_fails_with_a_remedy(shop: Shop) -> None:
 def test_stores_in_a_dict_share_request_positions(table: Any) -> None:
     shops = {"customers": table_shop(table), "archive": collection_shop()}
     faults = Faults({name: shop.store for name, shop in shops.items()})
-    faults.before(2)
+    faults.crash_before(2)
     shops["customers"].add(faults.store["customers"])
     with pytest.raises(Crash):
         shops["archive"].add(faults.store["archive"])
@@ -317,9 +317,9 @@ def test_faults_work_with_an_async_collection() -> None:
     async def main() -> None:
         raw = mongomock_collection("customers", asynchronous=True)
         faults = Faults(raw)
-        faults.before(1)
-        faults.after(2)
-        faults.lose_answer(3)
+        faults.crash_before(1)
+        faults.crash_after(2)
+        faults.lose_response(3)
         faults.time_out(5, applied=False)  # the duplicate was looked for in a fourth
         stock = AsyncGuardedCollection(faults.store, SeenIds())
 

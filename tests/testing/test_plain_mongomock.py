@@ -29,8 +29,8 @@ def test_every_write_method_takes_effect_once(orders: Any, ledger: Ledger) -> No
         assert isinstance(guarded.insert_one(M1, {"_id": "inserted", "n": 1}), expected)
         assert isinstance(guarded.update_one(M1, {"_id": "updated"}, {"$inc": {"n": 1}}, upsert=True), expected)
         assert isinstance(guarded.find_one_and_update(M1, {"_id": "found"}, {"$inc": {"n": 1}}, upsert=True), expected)
-        assert isinstance(guarded.record(M1, {"_id": "recorded"}), expected)
-        assert isinstance(guarded.seen(M1, {"_id": "recorded"}), Duplicate)
+        assert isinstance(guarded.remember(M1, {"_id": "recorded"}), expected)
+        assert isinstance(guarded.preview(M1, {"_id": "recorded"}), Duplicate)
     for name in ("inserted", "updated", "found"):
         assert guarded.find_one({"_id": name}) == {"_id": name, "n": 1}
 

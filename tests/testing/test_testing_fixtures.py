@@ -79,12 +79,12 @@ def test_unused_fault_fails_the_test_on_teardown(run: Callable[[str], pytest.Run
 
         def test_met(faults, mongomock_collection):
             orders = faults(mongomock_collection())
-            orders.after(1)
+            orders.crash_after(1)
             with pytest.raises(Crash):
                 orders.store.insert_one({"_id": 1})
 
         def test_not_met(faults, mongomock_collection):
-            faults(mongomock_collection()).before(1)
+            faults(mongomock_collection()).crash_before(1)
     """)
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*No request met these planned faults: before(1)*"])

@@ -82,7 +82,7 @@ def test_refusal_is_an_onewrite_error_and_a_not_implemented_error() -> None:
 def test_clock_skew_is_not_reported_for_a_table(caplog: pytest.LogCaptureFixture) -> None:
     with moto_table("orders", key="orderId") as table:
         orders = GuardedTable(table, SeenIds(), clock=lambda: 1_700_000_000.0)
-        orders.record(FIRST, Key={"orderId": "o-1"})
+        orders.remember(FIRST, Key={"orderId": "o-1"})
     assert caplog.messages == []
 
 

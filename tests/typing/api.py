@@ -13,23 +13,23 @@ from pymongo import ReturnDocument
 from types_aiobotocore_dynamodb import DynamoDBClient as AsyncClient
 
 from onewrite import (
-    Answer,
     Applied,
+    BeginOutcome,
     Begun,
     Busy,
     Deferred,
     Duplicate,
     Gone,
     HighWaterMark,
+    IdSet,
     InSequence,
     Message,
-    MessageIds,
     Missing,
     Outcome,
     Rejected,
     SeenIds,
     Stale,
-    Superseded,
+    TakenOver,
     Tombstones,
     Uncertain,
     sortable,
@@ -62,8 +62,8 @@ def an_outcome_is_one_of_ten(outcome: Outcome) -> str:
         case Missing():
             assert_type(outcome.settled, bool)
             return "missing"
-        case Gone() | Superseded():
-            return "gone or superseded"
+        case Gone() | TakenOver():
+            return "gone or taken over"
         case Busy():
             assert_type(outcome.until, float)
             return "busy"
@@ -106,21 +106,21 @@ def a_message_is_what_it_is_made_of(message: Message) -> None:
 def the_ledgers_are_ledgers() -> tuple[Ledger, ...]:
     SeenIds(retention=14)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     SeenIds(digest=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    SeenIds(also=[SeenIds()])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    HighWaterMark(also="events")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    SeenIds(previous=[SeenIds()])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    HighWaterMark(previous="events")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     SeenIds().retention = None  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
     return (
         SeenIds(),
-        MessageIds("ids"),
-        SeenIds(timedelta(days=1), also=SeenIds()),
-        SeenIds(also=(SeenIds(timedelta(days=1), also=HighWaterMark()), InSequence())),
-        HighWaterMark(name="marks", also=HighWaterMark()),
+        IdSet("ids"),
+        SeenIds(timedelta(days=1), previous=SeenIds()),
+        SeenIds(previous=(SeenIds(timedelta(days=1), previous=HighWaterMark()), InSequence())),
+        HighWaterMark(name="marks", previous=HighWaterMark()),
         InSequence(first=0, name="marks"),
     )
 
 
 def a_class_is_no_ledger() -> None:
-    SeenIds(also=SeenIds)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    SeenIds(previous=SeenIds)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def a_guarded_table(client: Any, clock: Callable[[], float], message: Message) -> None:
@@ -128,8 +128,8 @@ def a_guarded_table(client: Any, clock: Callable[[], float], message: Message) -
     assert_type(orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
     assert_type(orders.put_item(message, Item={"id": 1}), Outcome)
     assert_type(orders.delete_item(message, Key={"id": 1}, ReturnValues="ALL_OLD"), Outcome)
-    assert_type(orders.record(message, Key={"id": 1}), Outcome)
-    assert_type(orders.seen(message, Key={"id": 1}), Outcome)
+    assert_type(orders.remember(message, Key={"id": 1}), Outcome)
+    assert_type(orders.preview(message, Key={"id": 1}), Outcome)
     assert_type(orders.get_item(Key={"id": 1}), dict[str, Any] | None)
     assert_type(orders.without_ledger({"id": 1}), dict[str, Any])
     assert_type(orders.explain("update_item", message, Key={"id": 1}, UpdateExpression="REMOVE a"), dict[str, Any])
@@ -143,10 +143,10 @@ async def an_async_guarded_table(client: Any, clock: Callable[[], float], messag
     orders = AsyncGuardedTable(client, HighWaterMark(), table_name="orders", clock=clock)
     assert_type(await orders.update_item(message, Key={"id": 1}, UpdateExpression="REMOVE a"), Outcome)
     assert_type(await orders.get_item(Key={"id": 1}), dict[str, Any] | None)
-    assert_type(await orders.record(message, Key={"id": 1}), Outcome)
+    assert_type(await orders.remember(message, Key={"id": 1}), Outcome)
     await orders.update_item(message, Key={"id": 1}, UpdateExpresion="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     await orders.get_item(Kee={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    assert_type(orders.explain("record", message, Key={"id": 1}), dict[str, Any])
+    assert_type(orders.explain("remember", message, Key={"id": 1}), dict[str, Any])
 
 
 def a_native_call_is_checked_as_boto3_stubs_would(orders: GuardedTable, message: Message) -> None:
@@ -155,10 +155,10 @@ def a_native_call_is_checked_as_boto3_stubs_would(orders: GuardedTable, message:
     orders.update_item(message, Key={"id": 1}, ReturnValues="NEW")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     orders.update_item(message, Key={"id": 1}, Item={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.put_item(message, Key={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    orders.record(message, Key={"id": 1}, UpdateExpression="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.remember(message, Key={"id": 1}, UpdateExpression="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.delete_item(message, Key={"id": 1}, ReturnValues="ALL_NEW")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     orders.delete_item(message, Key={"id": 1}, UpdateExpression="REMOVE a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    orders.seen(message, Key={"id": 1}, ProjectionExpression="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    orders.preview(message, Key={"id": 1}, ProjectionExpression="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.get_item(Kee={"id": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     orders.update_item(message, Key={"id": 1}, ConditionExpression=Attr("a").exists(), ReturnConsumedCapacity="TOTAL")
     of_any_type: dict[str, Any] = {"Key": {"id": 1}, "UpdateExpression": "REMOVE a"}
@@ -172,11 +172,11 @@ def several_messages_are_one_write(orders: GuardedTable, messages: list[Message]
     async def slowly(fresh: list[Message]) -> dict[str, Any]:
         return added(fresh)
 
-    assert_type(orders.fold(messages, added), list[Outcome])
-    orders.fold(iter(messages), lambda fresh: {"Key": {"id": fresh[0].source}})
-    orders.fold(messages, slowly)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    orders.fold(["m1"], added)  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
-    orders.fold(messages, lambda fresh: [fresh])  # type: ignore[arg-type,return-value]  # pyright: ignore[reportArgumentType]
+    assert_type(orders.update_batch(messages, added), list[Outcome])
+    orders.update_batch(iter(messages), lambda fresh: {"Key": {"id": fresh[0].source}})
+    orders.update_batch(messages, slowly)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    orders.update_batch(["m1"], added)  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+    orders.update_batch(messages, lambda fresh: [fresh])  # type: ignore[arg-type,return-value]  # pyright: ignore[reportArgumentType]
 
 
 async def several_messages_are_one_write_of_a_collection(
@@ -185,17 +185,17 @@ async def several_messages_are_one_write_of_a_collection(
     async def slowly(fresh: list[Message]) -> dict[str, Any]:
         return {"filter": {"_id": len(fresh)}}
 
-    assert_type(stock.fold(messages, lambda _: {"filter": {"_id": 1}, "update": {"$inc": {"n": 1}}}), list[Outcome])
-    assert_type(await later.fold(messages, slowly), list[Outcome])
-    stock.fold(messages, slowly)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(stock.update_batch(messages, lambda _: {"filter": {"_id": 1}, "update": {"$inc": {"n": 1}}}), list[Outcome])
+    assert_type(await later.update_batch(messages, slowly), list[Outcome])
+    stock.update_batch(messages, slowly)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def several_messages_are_one_write_of_an_async_store(orders: AsyncGuardedTable, messages: list[Message]) -> None:
     async def slowly(fresh: list[Message]) -> dict[str, Any]:
         return {"Key": {"id": len(fresh)}}
 
-    assert_type(await orders.fold(messages, slowly), list[Outcome])
-    assert_type(await orders.fold(messages, lambda _: {"Key": {"id": 1}}), list[Outcome])
+    assert_type(await orders.update_batch(messages, slowly), list[Outcome])
+    assert_type(await orders.update_batch(messages, lambda _: {"Key": {"id": 1}}), list[Outcome])
 
 
 def a_client_needs_the_tables_name(resource: DynamoDBServiceResource, client: DynamoDBClient, aio: AsyncClient) -> None:
@@ -216,8 +216,8 @@ def a_guarded_collection(collection: Any, clock: Callable[[], float], message: M
     assert_type(stock.delete_one(message, {"_id": 1}), Outcome)
     assert_type(stock.find_one_and_delete(message, {"_id": 1}), Outcome)
     assert_type(stock.insert_one(message, {"_id": 1}), Outcome)
-    assert_type(stock.record(message, {"_id": 1}), Outcome)
-    assert_type(stock.seen(message, {"_id": 1}), Outcome)
+    assert_type(stock.remember(message, {"_id": 1}), Outcome)
+    assert_type(stock.preview(message, {"_id": 1}), Outcome)
     assert_type(stock.find_one({"_id": 1}), dict[str, Any] | None)
     assert_type(stock.without_ledger({"_id": 1}), dict[str, Any])
     assert_type(stock.explain("update_one", message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
@@ -234,16 +234,16 @@ def a_native_call_is_checked_as_pymongo_would(stock: GuardedCollection, message:
     stock.find_one_and_update(message, {"_id": 1}, {"$inc": {"n": 1}}, return_document=ReturnDocument.AFTER, maxTimeMS=100)
     stock.insert_one(message, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     stock.delete_one(message, {"_id": 1}, upsert=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
-    stock.seen(message, {"_id": 1}, projection={"n": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    stock.preview(message, {"_id": 1}, projection={"n": 1})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     stock.find_one({"_id": 1}, projection={"n": 1}, sort=[("n", -1)], max_time_ms=100)
-    stock.record(message, {"_id": 1}, upsert=False, comment="why")
+    stock.remember(message, {"_id": 1}, upsert=False, comment="why")
 
 
 async def an_async_guarded_collection(collection: Any, message: Message) -> None:
     stock = AsyncGuardedCollection(collection, SeenIds(), key=["tenant", "email"], durability="majority")
     assert_type(await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsert=True), Outcome)
     assert_type(await stock.find_one({"_id": 1}), dict[str, Any] | None)
-    assert_type(await stock.seen(message, {"_id": 1}), Outcome)
+    assert_type(await stock.preview(message, {"_id": 1}), Outcome)
     await stock.update_one(message, {"_id": 1}, {"$inc": {"n": 1}}, upsret=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(stock.explain("update_one", message, {"_id": 1}, {"$inc": {"n": 1}}), dict[str, Any])
 
@@ -255,14 +255,14 @@ def replacing_never_returns(collection: Any) -> NoReturn:
 def a_handler(stock: GuardedCollection) -> None:
     @sqs_handler(json_body(id="id"), max_workers=4)
     def ship(message: Message) -> Outcome:
-        return stock.record(message, {"_id": 1})
+        return stock.remember(message, {"_id": 1})
 
-    assert_type(ship.each(Message("m1")), Outcome)
+    assert_type(ship.function(Message("m1")), Outcome)
     assert_type(ship({"Records": []}), dict[str, list[dict[str, Any]]])
     assert_type(ship.run({"Records": []}), Report)
 
     @sqs_handler(json_body(id="id"))
-    def any_answer(message: Message) -> Answer:
+    def any_answer(message: Message) -> BeginOutcome:
         return Begun(message, "key", "fence", 0.0, 60.0)
 
     assert_type(any_answer.run({}), Report)
@@ -283,12 +283,12 @@ def handlers_of_groups() -> None:
     def settle(messages: list[Message]) -> list[Outcome]:
         return [Applied(message) for message in messages]
 
-    assert_type(settle.each([Message("m1")]), list[Outcome])
+    assert_type(settle.function([Message("m1")]), list[Outcome])
     assert_type(settle({"Records": []}), dict[str, list[dict[str, Any]]])
     Worker("https://queue", settle)
 
     @kinesis_handler(json_body(id="id"), group_by=lambda message: message.body["orderId"])
-    async def later(messages: list[Message]) -> tuple[Answer, ...] | None:
+    async def later(messages: list[Message]) -> tuple[BeginOutcome, ...] | None:
         return tuple(Applied(message) for message in messages) or None
 
     assert_type(later.run({}), Report)
@@ -323,8 +323,8 @@ def options_of_any_type_leave_a_handler_typed(options: dict[str, Any]) -> None:
     @sns_handler(json_body(id="id"), **options)
     def told(message: Message) -> None: ...
 
-    assert_type(ship.each(Message("m1")), Outcome)  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
-    assert_type(later.each([Message("m1")]), list[Outcome])  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
+    assert_type(ship.function(Message("m1")), Outcome)  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
+    assert_type(later.function([Message("m1")]), list[Outcome])  # pyright: ignore[reportAssertTypeFailure, reportFunctionMemberAccess]
     assert_type(told.run({}), Report)
 
 

@@ -177,6 +177,8 @@ def test_card_is_charged_once_if_a_real_process_is_killed() -> None:
         code = WORKER.format(path=__file__, uri=proxy.uri)
         process = subprocess.Popen([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)})
         proxy.after_write = process.kill
-        proxy.plan(Fault.PASS, Fault.PASS, Fault.DROP_ANSWER)  # the model's response, the begin of the step, and the charge
+        proxy.plan(
+            Fault.PASS, Fault.PASS, Fault.DROP_ANSWER
+        )  # the model's response, the begin of the effect, and the charge
         assert process.wait(60) == -9
         assert asyncio.run(repeat(server.uri)) == (1, 1)

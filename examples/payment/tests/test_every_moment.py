@@ -7,7 +7,7 @@ import pytest
 from payment.count import Counting
 from payment.moments import Count, World, die
 
-ONCE = Count(charges=1, records=1, events=1, steps=0)
+ONCE = Count(charges=1, records=1, events=1, effects=0)
 HOUR, TWO_DAYS = 3600.0, 2 * 86_400.0
 MOMENTS = [
     "before PutItem",
@@ -74,7 +74,7 @@ def test_retry_after_the_key_expired_is_uncertain(counting: Counting, number: in
 
 @at_every_moment
 def test_crash_is_harmless_if_the_client_never_retries(counting: Counting, number: int) -> None:
-    """What was charged is recorded, or an open step says that it may have been: nothing is lost."""
+    """What was charged is recorded, or an open effect says that it may have been: nothing is lost."""
     with counting.world("eager").watched() as world:
         world.moments.plan[number] = die
         world.work()

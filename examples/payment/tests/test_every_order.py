@@ -75,7 +75,7 @@ def both(world: World, order: str, seconds: float) -> list[Worker]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 16.0, 31.0], ids=lambda seconds: f"{seconds:g}s")
 def test_every_schedule_charges_once_with_equal_responses(counting: Counting, seconds: float) -> None:
-    """With 31 seconds a request, the lease is over at each of them, and the two take the step over from each other."""
+    """With 31 seconds a request, the lease is over at each of them, and the two take the effect over from each other."""
     for order in ORDERS:
         with counting.world("eager").watched() as world:
             replies = [worker.reply for worker in both(world, order, seconds)]
@@ -83,4 +83,4 @@ def test_every_schedule_charges_once_with_equal_responses(counting: Counting, se
         assert answer is not None, order
         assert answer.status == 201, order
         assert {reply for reply in replies if reply is not None and reply.retry_after is None} <= {answer}, order
-        assert world.count() == Count(charges=1, records=1, events=1, steps=0), order
+        assert world.count() == Count(charges=1, records=1, events=1, effects=0), order

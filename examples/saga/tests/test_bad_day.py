@@ -36,7 +36,7 @@ def test_bad_day_does_not_add_up_without_the_guard() -> None:
 
 def test_missing_refund_shows_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     def release(self: Credit, message: Message, order: Order) -> Outcome:
-        return self.guarded.record(message, {"_id": order.customer_id}, emit=telling(CreditReleased(order)))
+        return self.guarded.remember(message, {"_id": order.customer_id}, emit=telling(CreditReleased(order)))
 
     monkeypatch.setattr(Credit, "_release", release)
     counted = day_of(1, 3, trouble=NO_TROUBLE)

@@ -114,7 +114,7 @@ def test_credit_of_an_unshippable_order_returns_once(shop: Shop, stores: Stores)
             getattr(shop, listener).handle(message)
     assert left(stores) == 3000
     [confirmed] = told(shop, "orders")
-    shop.shipping.guarded.record(Message("before", source=confirmed.source, sequence=1), Key={"orderId": order_id})
+    shop.shipping.guarded.remember(Message("before", source=confirmed.source, sequence=1), Key={"orderId": order_id})
     shop.shipping.handle(confirmed)
     [refused] = told(shop, "shipping")
     shop.orders.handle(refused)
@@ -168,7 +168,7 @@ def test_parcel_does_not_wait_for_a_skipped_event(shop: Shop) -> None:
 
 def test_event_of_a_newer_type_is_ignored(shop: Shop) -> None:
     praised = Event("OrderPraised", {"order": {"id": "o-1"}, "stars": 5})
-    shop.orders.guarded.record(Message("m-1"), Key={"orderId": "o-1"}, emit=[praised])
+    shop.orders.guarded.remember(Message("m-1"), Key={"orderId": "o-1"}, emit=[praised])
     [message] = told(shop, "orders")
 
     assert shop.orders.handle(message) is None
@@ -180,7 +180,7 @@ def test_new_field_is_ignored_and_a_missing_one_fails(shop: Shop) -> None:
     complete = {"id": "o-1", "customer_id": "ann", "cents": 100, "grams": 1, "color": "red"}
     for order in (complete, {"id": "o-2"}):
         told_of = Event("OrderPlaced", {"order": order, "at": "noon"})
-        shop.orders.guarded.record(Message("m-1"), Key={"orderId": order["id"]}, emit=[told_of])
+        shop.orders.guarded.remember(Message("m-1"), Key={"orderId": order["id"]}, emit=[told_of])
     more, less = sorted(told(shop, "orders"), key=lambda message: message.source)
 
     assert isinstance(shop.credit.handle(more), Applied)

@@ -43,7 +43,7 @@ class Decorator(Generic[M]):
             )
         if find_handler(function) is not None:
             raise ConfigurationError(
-                f"@{self._name}: this function is already a handler. Decorate the original function, which is its `each`."
+                f"@{self._name}: this function is already a handler. Decorate the original function, which is its `function`."
             )
         if isinstance(function, type):
             raise ConfigurationError(

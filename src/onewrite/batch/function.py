@@ -9,14 +9,14 @@ from typing import Any, TypeAlias, TypeVar, cast, get_args
 from onewrite.batch.unreturned import FunctionCall, Note
 from onewrite.errors import OnewriteError
 from onewrite.message import Message
-from onewrite.outcome import Answer, Busy
+from onewrite.outcome import BeginOutcome, Busy
 
-ReturnValue: TypeAlias = Answer | Sequence[Answer] | None
+ReturnValue: TypeAlias = BeginOutcome | Sequence[BeginOutcome] | None
 R = TypeVar("R", bound=ReturnValue | Awaitable[ReturnValue])
-GroupReturnValue: TypeAlias = Sequence[Answer] | None
+GroupReturnValue: TypeAlias = Sequence[BeginOutcome] | None
 G = TypeVar("G", bound=GroupReturnValue | Awaitable[GroupReturnValue])
 
-_ANSWERS: tuple[type, ...] = get_args(Answer)
+_OUTCOMES: tuple[type, ...] = get_args(BeginOutcome)
 _GROUP_REMEDY = "With group_by, return a sequence of one Outcome for each message, in the same order, or None"
 
 
@@ -29,11 +29,11 @@ def is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-End: TypeAlias = tuple[Answer, ...] | BaseException
+End: TypeAlias = tuple[BeginOutcome, ...] | BaseException
 """The outcomes or the error of one message."""
 
 
-class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no slots
+class Unreturned(tuple[BeginOutcome, ...]):  # noqa: SLOT001  # a kind of tuple has no slots
     """The outcomes of a message whose guarded calls didn't all settle it. `notes`: the ends that the function didn't return."""
 
     notes: tuple[Note, ...]
@@ -45,7 +45,7 @@ class Unreturned(tuple[Answer, ...]):  # noqa: SLOT001  # a kind of tuple has no
 
 
 def with_unreturned(
-    answers: tuple[tuple[Answer, ...], ...], messages: Sequence[Message], call: FunctionCall
+    answers: tuple[tuple[BeginOutcome, ...], ...], messages: Sequence[Message], call: FunctionCall
 ) -> tuple[End, ...]:
     """Return how the call ended for each message. The outcomes include those that left the message unsettled and weren't returned."""
     ends: list[End] = []
@@ -61,7 +61,7 @@ def with_unreturned(
     return tuple(ends)
 
 
-def read_return(value: object, _messages: object = None) -> tuple[tuple[Answer, ...]]:
+def read_return(value: object, _messages: object = None) -> tuple[tuple[BeginOutcome, ...]]:
     """Return the outcomes that the function returned for one message. Raise WrongReturn for any other value.
 
     None and an empty sequence add nothing to the outcomes of the guarded calls. The messages are unused here, but `read_group_return`
@@ -69,19 +69,19 @@ def read_return(value: object, _messages: object = None) -> tuple[tuple[Answer, 
     """
     if value is None:
         return ((),)
-    if isinstance(value, _ANSWERS):
-        return ((_require_valid_answer(value),),)
+    if isinstance(value, _OUTCOMES):
+        return ((_require_valid_outcome(value),),)
     kind = f"a {type(value).__name__}"
     if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray):
         raise _make_wrong_return(kind, value)
     answers = tuple(cast("Sequence[object]", value))
-    wrong_values = [answer for answer in answers if not isinstance(answer, _ANSWERS)]
+    wrong_values = [answer for answer in answers if not isinstance(answer, _OUTCOMES)]
     if wrong_values:
         raise _make_wrong_return(f"{kind} with a {type(wrong_values[0]).__name__}", *wrong_values)
-    return (tuple(map(_require_valid_answer, answers)),)
+    return (tuple(map(_require_valid_outcome, answers)),)
 
 
-def _require_valid_answer(answer: Any) -> Answer:
+def _require_valid_outcome(answer: Any) -> BeginOutcome:
     """Return the outcome, or raise WrongReturn unless its fields have usable types.
 
     A function can construct an outcome by hand, and a bad field would later fail the whole batch.
@@ -93,7 +93,7 @@ def _require_valid_answer(answer: Any) -> Answer:
     elif isinstance(answer, Busy) and not isinstance(cast("object", answer.until), int | float):
         name = "until"
     else:
-        return cast("Answer", answer)
+        return cast("BeginOutcome", answer)
     kind = type(getattr(answer, name)).__name__
     raise WrongReturn(
         f"The function returned a {type(answer).__name__} whose {name} is a {kind}. Return the outcome that the "
@@ -101,11 +101,11 @@ def _require_valid_answer(answer: Any) -> Answer:
     )
 
 
-def read_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[Answer, ...], ...]:
+def read_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple[BeginOutcome, ...], ...]:
     """Return the outcomes that the function returned for each message of a group. Raise WrongReturn for any other value."""
     if value is None:
         return ((),) * len(messages)
-    if isinstance(value, _ANSWERS):
+    if isinstance(value, _OUTCOMES):
         raise WrongReturn(f"The function returned a {type(value).__name__}. {_GROUP_REMEDY}.")
     [answers] = read_return(value)
     if len(answers) != len(messages):

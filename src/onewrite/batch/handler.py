@@ -124,12 +124,12 @@ class Handler(Generic[R]):
       None if the identity failed or skipped the record. The outcome is the function's result, including unsettled outcomes
       that it didn't return; or a `Skip`; or the exception that was raised. The messages of one call share its seconds.
     - `log_exceptions`: log the traceback of each failure too. It can quote a body.
-    - `clock`: returns epoch seconds, for the age of messages and the time until a step's lease ends.
+    - `clock`: returns epoch seconds, for the age of messages and the time until an effect's lease ends.
     """
 
     def __init__(
         self,
-        each: Callable[..., R],
+        function: Callable[..., R],
         source: Source,
         identity: Identity,
         *,
@@ -141,9 +141,9 @@ class Handler(Generic[R]):
         log_exceptions: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not callable(each):
+        if not callable(function):
             raise ConfigurationError(
-                f"A handler needs a function of a message, got a {type(each).__name__}. Decorate a function."
+                f"A handler needs a function of a message, got a {type(function).__name__}. Decorate a function."
             )
         if not callable(identity):
             raise ConfigurationError(
@@ -160,7 +160,7 @@ class Handler(Generic[R]):
         if isinstance(margin, bool) or not isinstance(cast("object", margin), int | float) or not 0 <= margin < math.inf:
             raise ConfigurationError(f"margin={margin!r}: expected a number of seconds, 0 or more.")
         check_hook(on_outcome)
-        self.each, self.source = each, source
+        self.function, self.source = function, source
         self._identity = identity
         self._group_by = group_by
         self._read_return = read_return if group_by is None else read_group_return
@@ -170,8 +170,8 @@ class Handler(Generic[R]):
         self._on_outcome = on_outcome
         self._log_exceptions = log_exceptions
         self.clock, self._monotonic = checked_clock(clock), time.monotonic
-        self.is_async = is_async(each)
-        self.name = shorten_name(getattr(each, "__qualname__", type(each).__name__))
+        self.is_async = is_async(function)
+        self.name = shorten_name(getattr(function, "__qualname__", type(function).__name__))
 
     @property
     def has_groups(self) -> bool:
@@ -307,7 +307,7 @@ class Handler(Generic[R]):
     def failure(self, result: Result) -> Failure:
         """Return a description of an unsettled result, for a log line by `str()` or as JSON."""
         attempt = self.source.attempt(result.record)
-        return describe_failure(result, self.each, attempt, with_traceback=self._log_exceptions)
+        return describe_failure(result, self.function, attempt, with_traceback=self._log_exceptions)
 
     def read(self, record: Any, position: int = 0) -> RecordState:
         """Return a record with its messages and their groups. An error of the identity or of `group_by` fails the record."""
@@ -431,11 +431,11 @@ class Handler(Generic[R]):
 
         With `group_by` a unit is one call. If the call raises, no one knows which message is to blame. So each message is
         called alone, in order, and only those that fail alone are redelivered. That is safe because the writes are guarded:
-        the effects of the failed call are Duplicates by then. Without `group_by`, each message is called alone from the
+        the messages that the failed call has written are Duplicates by then. Without `group_by`, each message is called alone from the
         start.
 
         A record's messages are called in turn until one isn't settled, because no later one must overtake it. If the source
-        keeps an order, no message after a failure counts as done, even if its effect is stored: it is redelivered and is a
+        keeps an order, no message after a failure counts as done, even if its change is stored: it is redelivered and is a
         Duplicate then.
         """
         results: dict[int, Result] = {}
@@ -512,7 +512,7 @@ class Handler(Generic[R]):
         if isinstance(end, BaseException) and len(calls) > 1 and not isinstance(end, WrongReturn):
             # Log this, because a function that fails for every group is slow.
             text = "%s: %s for a group of %s messages. Calling it with each message alone. No action is needed unless this repeats"
-            log(WARNING, text, self.name, describe_error(end, self.each), len(calls))
+            log(WARNING, text, self.name, describe_error(end, self.function), len(calls))
             return end, share
         for place, (state, at, _) in enumerate(calls):
             message_end = end if isinstance(end, BaseException) else end[place]
@@ -531,7 +531,7 @@ class Handler(Generic[R]):
                 try:
                     with FunctionCall(messages) as call:
                         # Pass a new list: the function owns it and can change it.
-                        end = self._read_return(self.each(messages[0] if is_single else [*messages]), messages)
+                        end = self._read_return(self.function(messages[0] if is_single else [*messages]), messages)
                         if call.guarded_calls:
                             end = with_unreturned(end, messages, call)
                 except Exception as error:
@@ -548,7 +548,7 @@ class Handler(Generic[R]):
                 messages = steps.send(end)
                 try:
                     with FunctionCall(messages) as call:
-                        value: Any = self.each(messages[0] if is_single else [*messages])
+                        value: Any = self.function(messages[0] if is_single else [*messages])
                         end = self._read_return(await value if inspect.isawaitable(value) else value, messages)
                         if call.guarded_calls:
                             end = with_unreturned(end, messages, call)
@@ -632,11 +632,11 @@ def as_function(handler: Handler[Any]) -> Any:
     def function(event: Any, context: Any = None) -> Response:
         return handler(event, context)
 
-    function.__doc__ = handler.each.__doc__
+    function.__doc__ = handler.function.__doc__
     for name in ("__module__", "__name__", "__qualname__"):
-        setattr(function, name, getattr(handler.each, name, None) or getattr(type(handler.each), name))
+        setattr(function, name, getattr(handler.function, name, None) or getattr(type(handler.function), name))
     # No __wrapped__: the signature must be a Lambda handler's, not the decorated function's.
-    for name in ("each", "source", "run", "process", "aprocess"):
+    for name in ("function", "source", "run", "process", "aprocess"):
         setattr(function, name, getattr(handler, name))
     function.handler = handler  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]  # a function has any attribute
     return function
@@ -659,7 +659,7 @@ class HandlerFunction(Protocol[M_contra, R_co]):
         ...
 
     @property
-    def each(self) -> Callable[[M_contra], R_co]:
+    def function(self) -> Callable[[M_contra], R_co]:
         """The decorated function."""
         ...
 

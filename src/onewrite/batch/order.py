@@ -38,9 +38,9 @@ from onewrite.batch.unreturned import Note
 from onewrite.errors import OnewriteError
 from onewrite.identity import Skip, record_id
 from onewrite.message import Message
-from onewrite.outcome import Answer, Deferred, Rejected
+from onewrite.outcome import BeginOutcome, Deferred, Rejected
 
-# `fold` needs three DynamoDB writes for this many messages, each of up to 40 IDs. A larger call would check the deadline too
+# `update_batch` needs three DynamoDB writes for this many messages, each of up to 40 IDs. A larger call would check the deadline too
 # rarely, and after an error each of its messages is called alone.
 MAX_CALL_SIZE = 100
 
@@ -72,7 +72,7 @@ class RecordState:
     keys: tuple[Hashable, ...]
     clock: Callable[[], float]
     seconds: float = 0.0  # of reading the record and of the calls with its messages
-    outcomes: tuple[Answer, ...] = ()
+    outcomes: tuple[BeginOutcome, ...] = ()
     unreturned: tuple[Note, ...] = ()  # the ends of guarded calls that the function didn't return
     error: BaseException | None = None
     progress: int = 0  # number of messages that have ended
@@ -399,7 +399,7 @@ class Retries:
     """The deferred records to retry: those whose predecessor was settled after their last attempt began.
 
     A place counts as settled only once, so a record is retried at most once for each place that it waits for. A record that
-    also waits for a step isn't retried: a step seldom ends within the batch.
+    also waits for an effect isn't retried: an effect seldom ends within the batch.
     """
 
     __slots__ = ("_begin_counts", "_queues", "_settled_places")
@@ -415,7 +415,7 @@ class Retries:
         """Note that an attempt begins."""
         self._begin_counts[position] = len(self._settled_places)
 
-    def settle(self, outcomes: Iterable[Answer]) -> list[int]:
+    def settle(self, outcomes: Iterable[BeginOutcome]) -> list[int]:
         """Return the positions to retry after these outcomes."""
         retries: dict[int, None] = {}
         for outcome in outcomes:
@@ -427,7 +427,7 @@ class Retries:
             positions[:] = [position for position in positions if position not in retries]
         return [*retries]
 
-    def defer(self, position: int, outcomes: Sequence[Answer]) -> bool:
+    def defer(self, position: int, outcomes: Sequence[BeginOutcome]) -> bool:
         """Register the places that a record waits for, and return False.
 
         If one of them was settled during the attempt, return True instead: the record must be retried at once.

@@ -26,8 +26,8 @@ from onewrite.core.values import format_nearest_moment
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable
-from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, list_kinds
-from onewrite.outcome import Answer, Begun, Busy, Deferred, Missing, Rejected, Superseded, Uncertain
+from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, list_kinds, snake_case
+from onewrite.outcome import BeginOutcome, Begun, Busy, Deferred, Missing, Rejected, TakenOver, Uncertain
 from onewrite.running.failures import find_home, find_reason, find_user_line, format_line
 
 
@@ -58,11 +58,11 @@ def backoff(tries: int, *, jitter: Callable[[], float] = random.random) -> int:
 
 
 def compute_lease_wait(until: float, now: float) -> float:
-    """Return the seconds until a message that waits for another worker's step is retried. NaN as `until` means soon."""
+    """Return the seconds until a message that waits for another worker's effect is retried. NaN as `until` means soon."""
     return min(max(_AFTER_LEASE, until + _AFTER_LEASE - now), _MAX_WAIT)  # `max` passes over NaN as a later argument
 
 
-is_settled: Callable[[Answer | Result], bool] = attrgetter("settled")
+is_settled: Callable[[BeginOutcome | Result], bool] = attrgetter("settled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Result:
     record: Any = field(repr=False)
     record_id: str
     message: Message | None
-    outcomes: tuple[Answer, ...]
+    outcomes: tuple[BeginOutcome, ...]
     error: BaseException | None
     seconds: float
     skipped: bool = False  # the identity returned `Skip`
@@ -91,7 +91,7 @@ class Result:
         """Return None to acknowledge the record, or the seconds until it should be redelivered.
 
         `attempt` is the number of this delivery, 1 for the first. The seconds grow with it: 1, 2, 4, and so on to 300, minus
-        up to a quarter. For `Busy` they end one second after the lease of the other worker's step.
+        up to a quarter. For `Busy` they end one second after the lease of the other worker's effect.
         """
         if type(attempt) is not int:
             raise ConfigurationError(
@@ -103,13 +103,13 @@ class Result:
         match self.unsettled if self.error is None else None:
             case Busy(until=until):
                 return compute_lease_wait(until, self.clock())
-            case Superseded():
-                return 1.0  # another worker holds the step, and only the next attempt shows until when
+            case TakenOver():
+                return 1.0  # another worker holds the effect, and only the next attempt shows until when
             case _:
                 return float(backoff(attempt))
 
     @property
-    def unsettled(self) -> Answer | None:
+    def unsettled(self) -> BeginOutcome | None:
         """The unsettled outcome that says most about when the record can be settled, or None."""
         return min((answer for answer in self.outcomes if not answer.settled), key=_rank, default=None)
 
@@ -119,7 +119,7 @@ class Result:
         return Skip() if self.skipped else unwrap_outcomes(self.outcomes if self.error is None else self.error)
 
 
-def _rank(answer: Answer) -> tuple[int, float]:
+def _rank(answer: BeginOutcome) -> tuple[int, float]:
     """Return the sort key of an unsettled outcome: first those that need a person, then the latest known time.
 
     The rest keep their order.
@@ -179,8 +179,8 @@ class Report:
 
 # The first failures show the problem. Ten thousand would exceed every log's line limit; CloudWatch's is 256 KiB.
 MAX_FAILURES = 20
-_ANSWERS: tuple[type, ...] = get_args(Answer)
-_KINDS = [*[kind.__name__ for kind in _ANSWERS], SKIPPED, NO_OUTCOME]
+_OUTCOMES: tuple[type, ...] = get_args(BeginOutcome)
+_KINDS = [*[kind.__name__ for kind in _OUTCOMES], SKIPPED, NO_OUTCOME]
 
 
 def log_batch(handler: str, source: Source, report: Report, as_failure: Callable[[Result], Failure]) -> None:
@@ -197,11 +197,11 @@ def describe(report: Report, failures: Sequence[Failure]) -> dict[str, Any]:
     """Return the report as JSON, without any body."""
     failed_results = report.failed
     counter = Counter(kind for result in report.results for kind, _ in list_kinds(result.reported))
-    counts = {kind.__name__.lower(): counter[kind.__name__] for kind in _ANSWERS}
+    counts = {snake_case(kind.__name__): counter[kind.__name__] for kind in _OUTCOMES}
     return {
         "records": report.size,
-        # Outcomes by kind. A record can have several; "nooutcome" counts the records that were settled without an outcome.
-        "outcomes": {**counts, "skipped": counter[SKIPPED], NO_OUTCOME.lower(): counter[NO_OUTCOME]},
+        # Outcomes by kind. A record can have several; "no_outcome" counts the records that were settled without an outcome.
+        "outcomes": {**counts, "skipped": counter[SKIPPED], snake_case(NO_OUTCOME): counter[NO_OUTCOME]},
         "failed": len(failed_results),
         "returned": len(report.returned),
         "oldest_seconds": _round(report.oldest_seconds),
@@ -221,7 +221,7 @@ def _summarize(details: Mapping[str, Any], report: Report, failures: Sequence[Fa
     # A record with outcomes of several kinds counts once, as "applied and duplicate". One without an outcome is only part of the total.
     counter = Counter(tuple(dict.fromkeys([kind for kind, _ in list_kinds(result.reported)])) for result in report.settled)
     words = [
-        f"{counter[kinds]} {' and '.join(kinds).lower()}"
+        f"{counter[kinds]} {' and '.join(snake_case(kind).replace('_', ' ') for kind in kinds)}"
         for kinds in sorted(counter, key=_rank_kinds)
         if NO_OUTCOME not in kinds
     ]
@@ -310,13 +310,13 @@ def _describe_reason(result: Result) -> str | None:
     return _describe_unsettled(result.unsettled) if result.error is None else find_reason(result.error)
 
 
-def _describe_unsettled(answer: Answer | None) -> str | None:
+def _describe_unsettled(answer: BeginOutcome | None) -> str | None:
     """Return why this outcome isn't settled, or None if there is no outcome or no reason to name."""
     match answer:
         case Begun():
-            return "the function began a step and didn't finish it"
+            return "the function began an effect and didn't finish it"
         case Busy(until=until):
-            return f"another worker holds the step until {format_nearest_moment(until)}; redelivered after that"
+            return f"another worker holds the effect until {format_nearest_moment(until)}; redelivered after that"
         case Uncertain(since=since, key=key):
             return (
                 f"the effect was begun at {format_nearest_moment(since)} and its result is unknown; look up the key {printable(key)} at the "
@@ -327,8 +327,8 @@ def _describe_unsettled(answer: Answer | None) -> str | None:
                 "the entity doesn't exist, and the message that creates it might still arrive; if it never does, pass "
                 "missing_ok=True"
             )
-        case Superseded():
-            return "another worker took over the step before this one finished it"
+        case TakenOver():
+            return "another worker took over the effect before this one finished it"
         case Deferred(expected=number):
             return f"message {number} of its source is still missing"
         case Rejected(reason=reason):

@@ -2,7 +2,7 @@
 
 A record is settled only if every guarded call of its message ended settled. While a function runs, each guarded call is listed from its
 beginning, and removed once it settles its messages. The remaining calls fail the record: an unsettled outcome, an exception or
-cancellation that the function caught, or a call that hasn't ended. Only a begun step is removed later, by the write that finishes it.
+cancellation that the function caught, or a call that hasn't ended. Only a begun effect is removed later, by the write that finishes it.
 A function that knows better returns an outcome that it made itself, instead of one that a store returned to it.
 
 Tasks, and threads of `asyncio.to_thread`, inherit the call of their function. Other threads don't: their guarded calls are listed for
@@ -21,7 +21,7 @@ from weakref import ref
 from onewrite.core.hook import hook
 from onewrite.errors import OnewriteError
 from onewrite.message import Message
-from onewrite.outcome import Answer, Begun, Uncertain
+from onewrite.outcome import BeginOutcome, Begun, Uncertain
 from onewrite.running.failures import find_caller_line
 
 
@@ -32,7 +32,7 @@ class UnfinishedWrite(OnewriteError):
 class Note(NamedTuple):
     """The end of a guarded call that didn't settle a message, and the line of the call, if it's known."""
 
-    outcome: Answer | BaseException
+    outcome: BeginOutcome | BaseException
     code: CodeType | None = None
     line: int = 0
 
@@ -50,7 +50,7 @@ class FunctionCall:
     def __init__(self, messages: Sequence[Message]) -> None:
         self.names = {*map(_read_name, messages)}
         self.guarded_calls: dict[GuardedCall, None] = {}
-        self._results: dict[int, ref[Answer]] = {}  # the outcomes that stores returned, by their identity
+        self._results: dict[int, ref[BeginOutcome]] = {}  # the outcomes that stores returned, by their identity
 
     def __enter__(self) -> Self:
         outer = _current.get()
@@ -65,11 +65,11 @@ class FunctionCall:
         self.is_running = False  # a thread or a task can outlive the function
         hook.followers.discard(self)
 
-    def add_result(self, answer: Answer) -> None:
+    def add_result(self, answer: BeginOutcome) -> None:
         """Note that a store returned this outcome, so that it isn't one of the function's own making."""
         self._results[id(answer)] = ref(answer)
 
-    def list_unreturned(self, message: Message, answers: Sequence[Answer]) -> tuple[Note, ...]:
+    def list_unreturned(self, message: Message, answers: Sequence[BeginOutcome]) -> tuple[Note, ...]:
         """Return the ends of the guarded calls that left the message, or a part of it, unsettled, without those among the returned `answers`.
 
         Return nothing if the function made one of the answers itself.
@@ -96,7 +96,7 @@ class GuardedCall:
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_hint: bool) -> None:
         self.messages = messages = _find_messages(args, kwargs)
-        self.answers: Sequence[Answer] = ()
+        self.answers: Sequence[BeginOutcome] = ()
         self.error: BaseException | None = None
         self._line: tuple[CodeType | None, int] = None, 0
         self._claim: Begun | Uncertain | None = kwargs.get("finishes")
@@ -119,12 +119,12 @@ class GuardedCall:
     def end(self, result: Any) -> Any:
         """Record the call's result, and return it. A call that has settled its messages is no longer listed."""
         answers = cast("list[object]", result) if isinstance(cast("object", result), list) else [result]
-        unsettled: list[Answer] = []
+        unsettled: list[BeginOutcome] = []
         for answer in answers:
-            if isinstance(answer, _ANSWERS):
-                self._add_result(cast("Answer", answer))
-                if not cast("Answer", answer).settled:
-                    unsettled.append(cast("Answer", answer))
+            if isinstance(answer, _OUTCOMES):
+                self._add_result(cast("BeginOutcome", answer))
+                if not cast("BeginOutcome", answer).settled:
+                    unsettled.append(cast("BeginOutcome", answer))
         if self._is_hint:
             return result
         if unsettled:
@@ -134,10 +134,10 @@ class GuardedCall:
             call.guarded_calls.pop(self, None)
             if self._claim is not None:
                 for other in call.guarded_calls.copy():  # other threads can change it
-                    other.forget_step(self._claim)
+                    other.forget_effect(self._claim)
         return result
 
-    def _add_result(self, answer: Answer) -> None:
+    def _add_result(self, answer: BeginOutcome) -> None:
         current = _current.get()
         if current is not None and current.is_running:
             for call in current.chain:
@@ -145,10 +145,10 @@ class GuardedCall:
         for call in self._calls:
             call.add_result(answer)
 
-    def forget_step(self, claim: Begun | Uncertain) -> None:
-        """Forget the outcome of `begin` whose step another call has finished."""
-        if any(_is_step(answer, claim) for answer in self.answers):
-            self.answers = [answer for answer in self.answers if not _is_step(answer, claim)]
+    def forget_effect(self, claim: Begun | Uncertain) -> None:
+        """Forget the outcome of `begin_effect` whose effect another call has finished."""
+        if any(_is_effect(answer, claim) for answer in self.answers):
+            self.answers = [answer for answer in self.answers if not _is_effect(answer, claim)]
             self.messages = [answer.message for answer in self.answers]
 
     def list_notes(self, name: tuple[str, str]) -> list[Note]:
@@ -164,13 +164,13 @@ _UNFINISHED = (
     "A guarded write of this message had not ended when the function returned, so its outcome is unknown. Wait for every thread and task "
     "before you return."
 )
-_ANSWERS: tuple[type[Any], ...] = get_args(Answer)
+_OUTCOMES: tuple[type[Any], ...] = get_args(BeginOutcome)
 _current: ContextVar[FunctionCall | None] = ContextVar("onewrite.function_call", default=None)
 _read_name = attrgetter("id", "source")  # the same for a message and its parts
 hook.begin = GuardedCall
 
 
-def _is_step(answer: Answer, claim: Begun | Uncertain) -> bool:
+def _is_effect(answer: BeginOutcome, claim: Begun | Uncertain) -> bool:
     return isinstance(answer, Begun | Uncertain) and answer.fence == claim.fence
 
 

@@ -22,7 +22,7 @@ class WorkerStuck(OnewriteError):
 class _Activity(NamedTuple):
     text: str  # for the log and the health page
     began: float
-    longest: float  # seconds after which the worker counts as hanging
+    max_seconds: float  # seconds after which the worker counts as hanging
     thread: int | None
     is_vital: bool  # whether the worker can do nothing else in the meantime
 
@@ -38,18 +38,18 @@ class Watch:
         self.advice = f"Restart the {owner}, and set a timeout on the call that hangs."
         self._activities: dict[Hashable, _Activity] = {}
 
-    def begin(self, name: Hashable, text: str, longest: float, thread: int | None, *, is_vital: bool = False) -> None:
-        """Record an activity. It counts as hanging after `longest` seconds. If it's vital, the health page reports it after `SILENCE`."""
-        self._activities[name] = _Activity(text, self._clock(), longest, thread, is_vital)
+    def begin(self, name: Hashable, text: str, max_seconds: float, thread: int | None, *, is_vital: bool = False) -> None:
+        """Record an activity. It counts as hanging after `max_seconds` seconds. If it's vital, the health page reports it after `SILENCE`."""
+        self._activities[name] = _Activity(text, self._clock(), max_seconds, thread, is_vital)
 
     def end(self, name: Hashable) -> None:
         self._activities.pop(name, None)
 
     @contextmanager
-    def doing(self, text: str, longest: float) -> Generator[None, None, None]:
+    def doing(self, text: str, max_seconds: float) -> Generator[None, None, None]:
         """Record an activity of this thread for the duration of the `with` block."""
         me = threading.get_ident()
-        self.begin(me, text, longest, me)
+        self.begin(me, text, max_seconds, me)
         try:
             yield
         finally:
@@ -59,13 +59,13 @@ class Watch:
         """Describe a vital activity that has taken `SILENCE` or longer, or return None."""
         return self._describe(lambda activity, seconds: activity.is_vital and seconds >= SILENCE)
 
-    def describe_slow(self, longest: float) -> str | None:
+    def describe_slow(self, max_seconds: float) -> str | None:
         """Describe an activity that isn't vital and has taken this long, or return None."""
-        return self._describe(lambda activity, seconds: not activity.is_vital and seconds >= longest)
+        return self._describe(lambda activity, seconds: not activity.is_vital and seconds >= max_seconds)
 
     def describe_hang(self, name: Hashable | None = None) -> str | None:
         """Describe an activity that has exceeded its maximum time, or return None. Pass a name to check one activity only."""
-        hanging = self._describe(lambda activity, seconds: seconds >= activity.longest, name)
+        hanging = self._describe(lambda activity, seconds: seconds >= activity.max_seconds, name)
         return None if hanging is None else f"{hanging} {self.advice}"
 
     def _describe(self, is_long: Callable[[_Activity, float], bool], name: Hashable | None = None) -> str | None:

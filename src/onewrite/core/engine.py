@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
 from onewrite.core.clock import checked_clock
+from onewrite.core.effect import Effect
 from onewrite.core.flow import Flow
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.entry import Entry
-from onewrite.core.step import Step
 from onewrite.core.watch import Watch
-from onewrite.core.write import Emission, Image, StepPart, Write
+from onewrite.core.write import EffectPart, Emission, Image, Write
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Entity, Outcome
@@ -65,12 +65,12 @@ class Attempt(Protocol):
         """Raise the failure of the refused write, if it has one, with the engine's explanation."""
         ...
 
-    def with_step(self, step: StepPart) -> Attempt:
-        """Return the same write with a different step part."""
+    def with_effect(self, effect: EffectPart) -> Attempt:
+        """Return the same write with a different effect part."""
         ...
 
-    def make_record(self) -> Flow[Attempt | None]:
-        """Return the write that only records the message, or None if the call doesn't name the entity."""
+    def make_ledger_write(self) -> Flow[Attempt | None]:
+        """Return the write that only remembers the message, or None if the call doesn't name the entity."""
         ...
 
     def show(self, outcome: Outcome) -> Outcome:
@@ -92,7 +92,7 @@ class Emitter(Protocol):
 
 
 class FinalWrite(NamedTuple):
-    """The write that finishes a performed step: the name of its method, its arguments, and an example."""
+    """The write that finishes a performed effect: the name of its method, its arguments, and an example."""
 
     call: str
     arguments: frozenset[str]
@@ -113,11 +113,11 @@ class FinalWrite(NamedTuple):
 
 
 class Engine(ABC):
-    """The part of a guarded store that the flows use. `final_write`: the name of the call that finishes a performed step."""
+    """The part of a guarded store that the flows use. `final_write`: the name of the call that finishes a performed effect."""
 
     final_write: ClassVar[FinalWrite]
     has_token: ClassVar[bool]  # whether an entity stores the token of its last writer
-    too_much: ClassVar[tuple[type[Exception], ...]]  # the errors of a write, or an entity, that is too large for a fold
+    too_much: ClassVar[tuple[type[Exception], ...]]  # the errors of a write, or an entity, that is too large for a batch
     entity_argument: ClassVar[str]  # the arguments that name the entity
     full_name: str  # of the table or the collection
     target: Any  # its methods send the requests
@@ -158,15 +158,15 @@ class Engine(ABC):
 
     @abstractmethod
     def make_attempt(self, write: Write, native: Native) -> Attempt:
-        """Return the update that has this message's effect, ready to be sent."""
+        """Return the update with this message's change, ready to be sent."""
 
-    def make_fold_attempt(self, write: Write, native: Native) -> Attempt:
-        """Return the update that has the effect of several messages, ready to be sent."""
+    def make_batch_attempt(self, write: Write, native: Native) -> Attempt:
+        """Return the update with the changes of several messages, ready to be sent."""
         return self.make_attempt(write, native)
 
     @abstractmethod
     def limit_messages(self, entry: Entry) -> int:
-        """Return the number of messages in the first write of a fold, given the write of one of them."""
+        """Return the number of messages in the first write of a batch, given the write of one of them."""
 
     @abstractmethod
     def check_marks(self, entry: Entry) -> None:
@@ -174,13 +174,13 @@ class Engine(ABC):
 
     @abstractmethod
     def make_begin_attempt(self, write: Write, native: Native) -> Attempt:
-        """Return the begin of a step, ready to be sent."""
+        """Return the begin of an effect, ready to be sent."""
 
     @abstractmethod
-    def change_step(
-        self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
+    def change_effect(
+        self, write: Write, native: Native, ledger: str, fence: str, change: Effect | Mapping[str, Any]
     ) -> Attempt:
-        """Return the write that changes these fields of the message's step under that ledger, or replaces the step. It requires that the step has this fence."""
+        """Return the write that changes these fields of the message's effect under that ledger, or replaces the effect. It requires that the effect has this fence."""
 
     @abstractmethod
     def read(self, key: Mapping[str, Any], native: Native, entry: Entry | None = None) -> Flow[Image]:

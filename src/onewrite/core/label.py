@@ -21,11 +21,11 @@ _LABELS = re.compile(rf"{PREFIX}{_LABEL}")
 _NAMES = re.compile("[A-Za-z0-9_-]{1,32}")
 # The layout of a `SeenIds`: its retention, and whether it stores text.
 IDS_LAYOUT = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)|all)(?P<text> text)?")
-DEFAULT_SET = "messageIDs"  # the default attribute for a set of ids that handlers maintain themselves
+USUAL_SET = "messageIDs"  # the usual attribute for a set of IDs that handlers maintain themselves
 # These three names don't depend on the ledger, because every store must see the data of the others.
 TOMBSTONE = "ow_tombstone"  # marks a deleted entity
-STEPS = "ow_steps"  # the messages with an open step
-STEP = "ow_step_"  # the prefix of an open step's name on DynamoDB
+EFFECTS = "ow_effects"  # the messages with an open effect
+EFFECT = "ow_effect_"  # the prefix of an open effect's name on DynamoDB
 TOKEN = "ow_t"  # noqa: S105  # identifies the last write, so that a call recognizes its own write after a lost response
 
 
@@ -54,7 +54,7 @@ def make_name_prefix(attribute: str) -> str:
 
 @lru_cache(maxsize=64)
 def read_ledger_name(attribute: str) -> str:
-    """Return the text that distinguishes a ledger's steps and events from those of another: its name, or "@" and its set."""
+    """Return the text that distinguishes a ledger's effects and events from those of another: its name, or "@" and its set."""
     return attribute[len(OURS) : -len(_LABEL)].removesuffix(":") if is_ours(attribute) else f"@{attribute}"
 
 
@@ -158,16 +158,16 @@ def is_label(text: object) -> bool:
     return isinstance(text, str) and text.startswith(f"{FORMAT} ")
 
 
-def describe_mismatch(label: Label, text: object, *, has_also: bool = True) -> str:
+def describe_mismatch(label: Label, text: object, *, has_previous: bool = True) -> str:
     """Return the error's text for an entity whose label isn't the ledger's, with the remedy if the other layout is known.
 
-    Pass `has_also=False` for an `InSequence`, to which the way from another ledger leads over `HighWaterMark`.
+    Pass `has_previous=False` for an `InSequence`, to which the way from another ledger leads over `HighWaterMark`.
     """
     attribute = label.slot.group
     if not is_label(text) or str(text).startswith(MOVED_LABEL):
-        return describe_unread_label(attribute, text, has_also=has_also)
+        return describe_unread_label(attribute, text, has_previous=has_previous)
     layout = str(text).removeprefix(f"{FORMAT} ")
-    remedy = describe_remedy(attribute, layout, has_also=has_also)
+    remedy = describe_remedy(attribute, layout, has_previous=has_previous)
     if remedy is None:
         return describe_unknown_layout(attribute, layout)
     return (
@@ -176,16 +176,16 @@ def describe_mismatch(label: Label, text: object, *, has_also: bool = True) -> s
     )
 
 
-def describe_remedy(attribute: str, layout: str, *, has_also: bool) -> str | None:
+def describe_remedy(attribute: str, layout: str, *, has_previous: bool) -> str | None:
     """Return what to do about an entity whose ledger has this layout, or None if this version doesn't know the layout."""
     constructor = write_constructor(layout, attribute)
     if constructor is None:
         return None
-    if has_also:
-        remedy = f"pass the old one as also={constructor} until no entity with the old layout can receive a message"
+    if has_previous:
+        remedy = f"pass the old one as previous={constructor} until no entity with the old layout can receive a message"
     else:
         name = read_ledger_name(attribute)
-        marks = f"HighWaterMark({f'name={name!r}, ' if name else ''}also={constructor})"
+        marks = f"HighWaterMark({f'name={name!r}, ' if name else ''}previous={constructor})"
         remedy = (
             f"use {marks} until every source has a mark and no older message can be redelivered, and InSequence after that"
         )
@@ -200,7 +200,7 @@ def describe_unknown_layout(attribute: str, layout: str) -> str:
     )
 
 
-def describe_unread_label(attribute: str, text: object, *, has_also: bool = True) -> str:
+def describe_unread_label(attribute: str, text: object, *, has_previous: bool = True) -> str:
     """Return the error's text for a label that doesn't name the layout of a ledger."""
     if is_other_version(text):
         return describe_other_version(attribute, text)
@@ -211,7 +211,7 @@ def describe_unread_label(attribute: str, text: object, *, has_also: bool = True
         )
     return (
         f"Ledger mismatch: the ledger of this entity has moved from {attribute!r} to {str(text).removeprefix(MOVED_LABEL)!r}, which this store "
-        f"doesn't read. Nothing was written. Deploy the new ledger to every writer{', or pass it as also=' if has_also else ''}."
+        f"doesn't read. Nothing was written. Deploy the new ledger to every writer{', or pass it as previous=' if has_previous else ''}."
     )
 
 

@@ -2,7 +2,7 @@
 
 `list_conditions` and `list_changes` are the guarantee: the entity meets every condition, and gets every change, in one write, or the
 write doesn't happen. Each engine's `dialect.py` spells every kind of condition and change in its own language, and knows nothing else
-of ledgers, steps, and outboxes. To add a part to a write, add its conditions and changes here.
+of ledgers, effects, and outboxes. To add a part to a write, add its conditions and changes here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from onewrite.core.label import OUTBOX, TOKEN, TOMBSTONE, Label, Slot
 from onewrite.core.ledgers.entry import Advance, Remember
-from onewrite.core.write import Begins, Burial, Finishes, NoStep, NoStepAtAll, Withdraws, Write
+from onewrite.core.write import Begins, Burial, Finishes, NoEffect, NoEffectAtAll, Withdraws, Write
 
 # --- conditions --------------------------------------------------------------------------------------------------------
 
@@ -24,22 +24,22 @@ class Absent(NamedTuple):
 
 
 class HasFence(NamedTuple):
-    """The step with this hash is open, and has this fence."""
+    """The effect with this hash is open, and has this fence."""
 
-    step_hash: str
+    effect_hash: str
     fence: str
 
 
-class LacksSteps(NamedTuple):
-    """None of these steps is open."""
+class LacksEffects(NamedTuple):
+    """None of these effects is open."""
 
-    step_hashes: Sequence[str]
+    effect_hashes: Sequence[str]
 
 
-class OnlySteps(NamedTuple):
-    """Exactly these steps are open, by their hashes, each as it was read."""
+class OnlyEffects(NamedTuple):
+    """Exactly these effects are open, by their hashes, each as it was read."""
 
-    steps: tuple[tuple[str, Any], ...]
+    effects: tuple[tuple[str, Any], ...]
 
 
 class Lacks(NamedTuple):
@@ -62,7 +62,7 @@ class OutboxFits(NamedTuple):
     label: str
 
 
-Condition: TypeAlias = Absent | HasFence | LacksSteps | OnlySteps | Label | Lacks | Advance | IsPast | OutboxFits
+Condition: TypeAlias = Absent | HasFence | LacksEffects | OnlyEffects | Label | Lacks | Advance | IsPast | OutboxFits
 """A `Label`: the stored label is absent or one that it accepts. An `Advance`: the stored mark is before its mark, by its rule."""
 
 
@@ -103,21 +103,21 @@ class Remove(NamedTuple):
     slots: Sequence[Slot]
 
 
-class OpenStep(NamedTuple):
-    """Store the step."""
+class OpenEffect(NamedTuple):
+    """Store the effect."""
 
-    step_hash: str
+    effect_hash: str
     fields: dict[str, Any]
 
 
-class EndSteps(NamedTuple):
-    """Remove the steps. `are_all`: the entity has no other ones."""
+class EndEffects(NamedTuple):
+    """Remove the effects. `are_all`: the entity has no other ones."""
 
-    step_hashes: Sequence[str]
+    effect_hashes: Sequence[str]
     are_all: bool = False
 
 
-Change: TypeAlias = Set | SetOnce | Append | AddMarks | Remove | OpenStep | EndSteps | Burial
+Change: TypeAlias = Set | SetOnce | Append | AddMarks | Remove | OpenEffect | EndEffects | Burial
 """A `Burial`: turn the entity into its tombstone."""
 
 
@@ -126,42 +126,42 @@ Change: TypeAlias = Set | SetOnce | Append | AddMarks | Remove | OpenStep | EndS
 
 def list_conditions(write: Write) -> Iterator[Condition]:
     """Yield what a write requires of the entity, in addition to the caller's own condition."""
-    entry, step = write.entry, write.step
-    match step:
+    entry, effect = write.entry, write.effect
+    match effect:
         case Finishes() | Withdraws():
-            yield HasFence(write.step_hash, step.fence)  # the fence alone proves that this worker can record the effect
-        case NoStepAtAll(unsent):
+            yield HasFence(write.effect_hash, effect.fence)  # the fence alone proves that this worker can finish the effect
+        case NoEffectAtAll(unsent):
             yield Absent(TOMBSTONE)
-            yield OnlySteps(unsent)
-        case NoStep() | Begins():
+            yield OnlyEffects(unsent)
+        case NoEffect() | Begins():
             yield Absent(TOMBSTONE)
-            yield LacksSteps(write.hash_steps(*write.messages))
+            yield LacksEffects(write.hash_effects(*write.messages))
     yield from entry.terms.labels
-    if not isinstance(step, Finishes):
+    if not isinstance(effect, Finishes):
         for change in entry.checked:
             yield Lacks(change.sets.live, (change.mark, *change.aliases)) if isinstance(change, Remember) else change
     elif isinstance(entry.own, Advance):  # the begin already checked the message, so only the order matters
-        yield IsPast(entry.own.slot, entry.own.mark) if step.overtaken else entry.own
+        yield IsPast(entry.own.slot, entry.own.mark) if effect.overtaken else entry.own
     if write.emission is not None and write.has_outbox_condition:
         yield OutboxFits(write.emission.label)
 
 
 def list_changes(write: Write) -> Iterator[Change]:
     """Yield what a write adds to the caller's own changes."""
-    step, emission = write.step, write.emission
-    match step:
-        case NoStep() | NoStepAtAll(()):
+    effect, emission = write.effect, write.emission
+    match effect:
+        case NoEffect() | NoEffectAtAll(()):
             pass
-        case NoStepAtAll(unsent):
-            yield EndSteps([step_hash for step_hash, _ in unsent], are_all=True)
+        case NoEffectAtAll(unsent):
+            yield EndEffects([effect_hash for effect_hash, _ in unsent], are_all=True)
         case Begins():
-            yield OpenStep(write.step_hash, step.step.as_fields())
+            yield OpenEffect(write.effect_hash, effect.effect.as_fields())
         case Finishes() | Withdraws():
-            yield EndSteps((write.step_hash,))
-    if not isinstance(step, Withdraws):
+            yield EndEffects((write.effect_hash,))
+    if not isinstance(effect, Withdraws):
         for label in write.entry.terms.labels:
             yield Set(label.slot, label.text)
-        if not isinstance(step, Begins):
+        if not isinstance(effect, Begins):
             yield from _list_ledger_changes(write)
     if write.token is not None:
         yield Set(_TOKEN, write.token)
@@ -177,11 +177,11 @@ def list_changes(write: Write) -> Iterator[Change]:
 
 def _list_ledger_changes(write: Write) -> Iterator[Change]:
     """Yield the changes that record the messages."""
-    entry, step = write.entry, write.step
+    entry, effect = write.entry, write.effect
     if isinstance(entry.own, Remember):
         yield AddMarks(entry.own.sets.present, [change.mark for change in entry.written if isinstance(change, Remember)])
         yield Remove(entry.dead)
-    elif not (isinstance(step, Finishes) and step.overtaken):  # then later messages have moved the mark, which stays
+    elif not (isinstance(effect, Finishes) and effect.overtaken):  # then later messages have moved the mark, which stays
         # Several messages of one source move its mark to the last one's.
         for slot, mark in {change.slot: change.mark for change in entry.written if isinstance(change, Advance)}.items():
             yield Set(slot, mark)

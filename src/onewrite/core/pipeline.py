@@ -12,11 +12,12 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from onewrite.core.effect import MOVED_BACK, Effect
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.flow import NOTHING_FINAL, FinalRefusals, Flow
 from onewrite.core.judging import (
     NoReason,
-    OtherStep,
+    OtherEffect,
     Reason,
     Verdict,
     has_landed,
@@ -29,8 +30,7 @@ from onewrite.core.judging import (
 )
 from onewrite.core.ledgers.entry import join_entries
 from onewrite.core.ledgers.ledger import check_message
-from onewrite.core.step import MOVED_BACK, Step
-from onewrite.core.write import NO_STEP, Begins, Finishes, Image, StepPart, Withdraws, Write
+from onewrite.core.write import NO_EFFECT, Begins, EffectPart, Finishes, Image, Withdraws, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message
 from onewrite.outcome import ENTITY_IS_BARE, OTHERS_INTERFERED, Applied, Outcome, Rejected, Unmet
@@ -56,7 +56,7 @@ def make_write(
     engine: Engine,
     messages: tuple[Message, ...],
     key: Mapping[str, Any],
-    step: StepPart = NO_STEP,
+    effect: EffectPart = NO_EFFECT,
     *,
     emit: object = None,
     name: str | None = None,
@@ -71,7 +71,7 @@ def make_write(
     if emit is not None:
         outbox_part = engine.emitter.emit(messages, emit, now, f"{engine.full_name} {name}")
     token = make_token(name) if name is not None and has_token else None
-    return Write(messages, key, now, entry, step, outbox_part, token)
+    return Write(messages, key, now, entry, effect, outbox_part, token)
 
 
 def read_outcome(engine: Engine, message: Message, native: Native) -> Flow[Outcome]:
@@ -110,10 +110,10 @@ def settle(attempt: Attempt, judge_refusal: Callable[[Write, Image], Verdict[T]]
         match judge_refusal(write, image):
             case Reason() as reason:
                 return Settled(attempt, reason, refusal)
-            case OtherStep(step) if attempts < MAX_ATTEMPTS and not write.has_step(step):
-                attempt = attempt.with_step(step)
+            case OtherEffect(effect) if attempts < MAX_ATTEMPTS and not write.has_effect(effect):
+                attempt = attempt.with_effect(effect)
                 continue
-            case OtherStep() | NoReason():
+            case OtherEffect() | NoReason():
                 next_attempt = yield from attempt.retry(refusal, attempts)
         if next_attempt is None:
             return Settled(attempt, NoReason(), refusal)
@@ -159,29 +159,31 @@ def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
 
     A counting mark moves past the message, because later messages would wait for it forever. Other ledgers don't store a refusal.
     """
-    step, outcome = attempt.write.step, replace(outcome, settled=True)
+    effect, outcome = attempt.write.effect, replace(outcome, settled=True)
     if not attempt.write.entry.own.requires_predecessor:
-        if isinstance(step, Finishes):
-            # The message isn't redelivered, so its step, whose effect wasn't sent, is removed. The mark remains.
-            record = yield from attempt.make_record()
-            if record is not None:
-                part = step if step.overtaken else Withdraws(step.fence, step.ledger)
-                yield from record.with_step(part).try_send()
+        if isinstance(effect, Finishes):
+            # The message isn't redelivered, so its unsent effect is removed. The mark remains.
+            ledger_write = yield from attempt.make_ledger_write()
+            if ledger_write is not None:
+                part = effect if effect.overtaken else Withdraws(effect.fence, effect.ledger)
+                yield from ledger_write.with_effect(part).try_send()
         return outcome
-    record = cast("Attempt", (yield from attempt.make_record()))  # a put, which has none, can't declare its refusal final
-    if isinstance(step, Finishes):
-        record = record.with_step(step)
-    result = yield from record.send()
+    ledger_write = cast(
+        "Attempt", (yield from attempt.make_ledger_write())
+    )  # a put, which has none, can't declare its refusal final
+    if isinstance(effect, Finishes):
+        ledger_write = ledger_write.with_effect(effect)
+    result = yield from ledger_write.send()
     if isinstance(result, Landed) or has_landed(result.write, result.image):
         return outcome
     verdict = judge(result.write, result.image)
     if isinstance(verdict, Unmet):
-        yield from record.raise_failure(result)
+        yield from ledger_write.raise_failure(result)
     return Rejected(outcome.message, verdict.entity, reason=OTHERS_INTERFERED) if isinstance(verdict, Rejected) else verdict
 
 
 def send_finish(attempt: Attempt) -> Flow[Outcome]:
-    """Send the write that finishes a step. A refusal shows the step's ledger, and whether later messages have overtaken the step."""
+    """Send the write that finishes an effect. A refusal shows the effect's ledger, and whether later messages have overtaken the effect."""
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_finish)
     settled = yield from flow
     if isinstance(settled.result, NoReason | Exhausted):
@@ -189,22 +191,22 @@ def send_finish(attempt: Attempt) -> Flow[Outcome]:
     return (yield from conclude(settled))
 
 
-def send_begin(attempt: Attempt, final: FinalRefusals, *, replaces: bool) -> Flow[Step | Outcome | None]:
-    """Send the begin of a step. Return the message's open step, or why it can't have one.
+def send_begin(attempt: Attempt, final: FinalRefusals, *, replaces: bool) -> Flow[Effect | Outcome | None]:
+    """Send the begin of an effect. Return the message's open effect, or why it can't have one.
 
-    `replaces`: whether the begin replaces a step. Return None if that step no longer exists.
+    `replaces`: whether the begin replaces an effect. Return None if that effect no longer exists.
     """
 
-    def judge_refusal(write: Write, image: Image) -> Verdict[Step | Outcome]:
+    def judge_refusal(write: Write, image: Image) -> Verdict[Effect | Outcome]:
         found = judge_begin(write, image)
         return NoReason() if isinstance(found, Unmet) and not (replaces and image.exists) else Reason(found)
 
-    flow: Flow[Settled[Step | Outcome]] = settle(attempt, judge_refusal)
+    flow: Flow[Settled[Effect | Outcome]] = settle(attempt, judge_refusal)
     attempt_sent, result, refusal = yield from flow
     match result:
         case Landed():
-            return cast("Begins", attempt.write.step).step
-        case Reason(found) if isinstance(found, Step):
+            return cast("Begins", attempt.write.effect).effect
+        case Reason(found) if isinstance(found, Effect):
             return found
         case Reason(found) if isinstance(found, Unmet):
             yield from attempt.raise_failure(cast("Refusal", refusal))

@@ -1,7 +1,7 @@
 """A guarded write, on any engine: the caller's own call with parts in addition to it. Pure.
 
-The parts are the ledger, a step, the outbox, the token of the call, and the tombstone of a delete. An update, a record, a creation, a
-delete, a fold, and the begin and the finish of a step are writes with different parts. An engine's `dialect.py` has the conditions and
+The parts are the ledger, an effect, the outbox, the token of the call, and the tombstone of a delete. An update, a `remember`, a creation, a
+delete, a batch, and the begin and the finish of an effect are writes with different parts. An engine's `dialect.py` has the conditions and
 changes of each part. `judging.py` turns a refusal into an outcome.
 """
 
@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from onewrite.core.effect import Effect
 from onewrite.core.ledgers.entry import Entry, Lookup, Remember
 from onewrite.core.ledgers.seen_ids import UNNAMED, hash_message
-from onewrite.core.step import Step
 from onewrite.errors import EntityTooLarge
 from onewrite.message import Message
 from onewrite.outcome import Entity
 
 
-class NoStep(NamedTuple):
-    """Requires that the messages have no open step."""
+class NoEffect(NamedTuple):
+    """Requires that the messages have no open effect."""
 
 
-class NoStepAtAll(NamedTuple):
-    """Requires that no message has an open step. A delete would remove the step, and a fold rarely meets one.
+class NoEffectAtAll(NamedTuple):
+    """Requires that no message has an open effect. A delete would remove the effect, and a batch rarely meets one.
 
-    `unsent`: the steps that the write removes, because they were released before their effects were sent: the hash of each,
+    `unsent`: the effects that the write removes, because they were released before they were sent: the hash of each,
     and its stored value.
     """
 
@@ -33,15 +33,15 @@ class NoStepAtAll(NamedTuple):
 
 
 class Begins(NamedTuple):
-    """Begins this step, unless the message has one."""
+    """Begins this effect, unless the message has one."""
 
-    step: Step
+    effect: Effect
 
 
 class Finishes(NamedTuple):
-    """Ends the message's open step, which `fence` and `ledger` identify. `overtaken`: the ledger's mark has moved past the message.
+    """Ends the message's open effect, which `fence` and `ledger` identify. `overtaken`: the ledger's mark has moved past the message.
 
-    `is_unsent`: the step was released before its effect was sent. Then any write of the message ends it, even a conditional write.
+    `is_unsent`: the effect was released before it was sent. Then any write of the message ends it, even a conditional write.
     """
 
     fence: str
@@ -51,7 +51,7 @@ class Finishes(NamedTuple):
 
 
 class Withdraws(NamedTuple):
-    """Withdraws the message's step, if the ledger would accept the message without it."""
+    """Withdraws the message's effect, if the ledger would accept the message without it."""
 
     fence: str
     ledger: str
@@ -81,19 +81,19 @@ class Burial(NamedTuple):
     removes: tuple[str, ...] = ()
 
 
-NO_STEP = NoStep()
+NO_EFFECT = NoEffect()
 _UNNAMED_ONLY = (UNNAMED,)
-StepPart: TypeAlias = NoStep | NoStepAtAll | Begins | Finishes | Withdraws
+EffectPart: TypeAlias = NoEffect | NoEffectAtAll | Begins | Finishes | Withdraws
 
 
 class Write(NamedTuple):
     """One guarded write: its messages, the entity, and the parts that are added to the caller's call."""
 
-    messages: tuple[Message, ...]  # several in a fold, in the order of their effects
+    messages: tuple[Message, ...]  # several in a batch, in the order of their changes
     key: Mapping[str, Any]  # names the entity, in the caller's form
     now: float
     entry: Entry  # the ledger's conditions and changes
-    step: StepPart
+    effect: EffectPart
     emission: Emission | None = None  # the events, in a store with an outbox
     token: str | None = None  # of the call, on an engine that doesn't recognize retries
     burial: Burial | None = None  # of a delete
@@ -106,22 +106,22 @@ class Write(NamedTuple):
     @property
     def has_outbox_condition(self) -> bool:
         """Whether the entity's outbox must be the store's. A begin requires it too, so its finish can emit."""
-        return self.emission is not None and (bool(self.emission.events) or isinstance(self.step, Begins))
+        return self.emission is not None and (bool(self.emission.events) or isinstance(self.effect, Begins))
 
-    def has_step(self, part: StepPart) -> bool:
-        """Whether this is the write's step part. Parts of different kinds can be equal, because they're tuples."""
-        return (type(part), part) == (type(self.step), self.step)
+    def has_effect(self, part: EffectPart) -> bool:
+        """Whether this is the write's effect part. Parts of different kinds can be equal, because they're tuples."""
+        return (type(part), part) == (type(self.effect), self.effect)
 
     @property
-    def step_hash(self) -> str:
-        """The hash that identifies the step that this write begins or ends."""
-        step = self.step
+    def effect_hash(self) -> str:
+        """The hash that identifies the effect that this write begins or ends."""
+        effect = self.effect
         return hash_message(
-            self.message, step.ledger if isinstance(step, Finishes | Withdraws) else self.entry.terms.attribute
+            self.message, effect.ledger if isinstance(effect, Finishes | Withdraws) else self.entry.terms.attribute
         )
 
-    def hash_steps(self, *messages: Message) -> list[str]:
-        """Return the hashes of the steps that these messages could have, under this ledger and the ledgers in its also=."""
+    def hash_effects(self, *messages: Message) -> list[str]:
+        """Return the hashes of the effects that these messages could have, under this ledger and the ledgers in its previous=."""
         own = self.entry.own
         if (
             len(messages) == 1
@@ -144,7 +144,7 @@ class Image(NamedTuple):
     is_gone: bool  # the entity is a tombstone
     entity: Entity | None  # in the caller's form
     ledger: Lookup
-    steps: Mapping[str, Any]  # open steps, by their hashes
+    effects: Mapping[str, Any]  # open effects, by their hashes
     fields: Mapping[str, Any]  # its top-level attributes or fields
     is_null_absent: bool  # whether the engine's filters treat null like an absent field
 

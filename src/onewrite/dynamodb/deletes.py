@@ -17,7 +17,7 @@ from onewrite.core.flow import Call, FinalRefusals, Flow, split_final_refusals
 from onewrite.core.judging import judge_write
 from onewrite.core.label import OUTBOX, TOMBSTONE, has_pending
 from onewrite.core.pipeline import Settled, conclude, make_write, settle
-from onewrite.core.write import Burial, NoStepAtAll
+from onewrite.core.write import Burial, NoEffectAtAll
 from onewrite.dynamodb.expression import Placeholders, merge_update
 from onewrite.dynamodb.flows import Flows, try_send
 from onewrite.errors import InvalidUpdate
@@ -35,7 +35,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     _check_arguments(native)
     name, key = flows.name_call(), flows.read_key(native)
     tombstones = require_tombstones(flows.tombstones)
-    write = make_write(flows, (message,), key, NoStepAtAll(), emit=emit, name=name)
+    write = make_write(flows, (message,), key, NoEffectAtAll(), emit=emit, name=name)
     burial = make_tombstone(tombstones, write.now, name, list(key)).as_burial()
     attempt = flows.make_attempt(write._replace(burial=burial), {**native, "ReturnValues": "ALL_OLD"})
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)

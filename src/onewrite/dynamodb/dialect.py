@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from boto3.dynamodb.conditions import ConditionBase
 
 from onewrite.core.flow import Call
-from onewrite.core.label import OUTBOX, STEPS, TOKEN, TOMBSTONE, Label, Slot
+from onewrite.core.label import EFFECTS, OUTBOX, TOKEN, TOMBSTONE, Label, Slot
 from onewrite.core.ledgers.entry import Advance, Entry
 from onewrite.core.parts import (
     Absent,
@@ -21,13 +21,13 @@ from onewrite.core.parts import (
     Append,
     Change,
     Condition,
-    EndSteps,
+    EndEffects,
     HasFence,
     IsPast,
     Lacks,
-    LacksSteps,
-    OnlySteps,
-    OpenStep,
+    LacksEffects,
+    OnlyEffects,
+    OpenEffect,
     OutboxFits,
     Remove,
     Set,
@@ -50,14 +50,14 @@ from onewrite.dynamodb.expression import (
     read_placeholders,
     read_update,
 )
-from onewrite.dynamodb.layout import locate_slot, locate_step
+from onewrite.dynamodb.layout import locate_effect, locate_slot
 from onewrite.dynamodb.values import MAX_NUMBER, MIN_NUMBER, Convert, Members, sendable
 from onewrite.errors import InvalidMessage, InvalidUpdate
 
 _WIDE_ITEM = "to create an item of so many attributes, use update_item with ConditionExpression='attribute_not_exists(...)' of its key"
 
 # The lean client retries a write only if one of these values identifies the call that wrote.
-TOKEN_VALUE, STEP_VALUE = ":ow_token", ":ow_step"
+TOKEN_VALUE, EFFECT_VALUE = ":ow_token", ":ow_effect"
 
 RequestBuilder: TypeAlias = Callable[[Write, Mapping[str, Any], Convert], Call]
 """Builds the request of a write: `build_update`, `build_put`, or `build_change`."""
@@ -104,7 +104,7 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
 
 
 def build_change(write: Write, native: Mapping[str, Any], convert: Convert = sendable) -> Call:
-    """Build an update of an existing item, for `Attempt.make_record` or for the begin of a step."""
+    """Build an update of an existing item, for `Attempt.make_ledger_write` or for the begin of an effect."""
     return build_update(write, native, convert, exists=True)
 
 
@@ -113,10 +113,10 @@ def _merge(write: Write, native: Mapping[str, Any], draft: Draft, convert: Conve
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = format_condition(native)
     condition = native.get("ConditionExpression")
-    if condition is not None and isinstance(write.step, Finishes) and not write.step.is_unsent:
+    if condition is not None and isinstance(write.effect, Finishes) and not write.effect.is_unsent:
         raise InvalidUpdate(
-            "A write that finishes a step can't have a condition, because a refusal would leave the effect unrecorded. Pass the "
-            "condition to begin."
+            "A write that finishes an effect can't have a condition, because a refusal would leave the effect open. Pass the "
+            "condition to begin_effect."
         )
     check_names(read_mapping(native, "Key"))
     user_names, user_values = read_placeholders(native)
@@ -164,8 +164,8 @@ class Draft(Placeholders):
             match condition:
                 case Absent(attribute):
                     self.conditions.append(f"attribute_not_exists({attribute})")
-                case LacksSteps(step_hashes):
-                    self.exclusions += [f"contains({STEPS},{self.value(step_hash)})" for step_hash in step_hashes]
+                case LacksEffects(effect_hashes):
+                    self.exclusions += [f"contains({EFFECTS},{self.value(effect_hash)})" for effect_hash in effect_hashes]
                 case Lacks(slots, marks):
                     members = [*map(self.value, marks)]
                     for name in self._name_slots(slots):
@@ -180,15 +180,17 @@ class Draft(Placeholders):
                     name, events = self.name(OUTBOX.label), self.name(OUTBOX.events)
                     is_absent = f"attribute_not_exists({name}) AND attribute_not_exists({events})"
                     self.conditions.append(f"({name}={self.value(label)} OR ({is_absent}))")
-                case HasFence(step_hash, fence):
-                    self.conditions.append(f"{self.name(locate_step(step_hash))}.{self.name('fence')}={self.value(fence)}")
-                case OnlySteps(()):
-                    self.conditions.append(f"attribute_not_exists({STEPS})")
-                case OnlySteps(steps):
-                    hashes = [step_hash for step_hash, _ in steps]
-                    self.conditions.append(f"{STEPS}={self.value(Members(hashes))}")
-                    for step_hash, (_, stored_step) in zip(hashes, steps, strict=True):
-                        self.conditions.append(f"{self.name(locate_step(step_hash))}={self.value(stored_step)}")
+                case HasFence(effect_hash, fence):
+                    self.conditions.append(
+                        f"{self.name(locate_effect(effect_hash))}.{self.name('fence')}={self.value(fence)}"
+                    )
+                case OnlyEffects(()):
+                    self.conditions.append(f"attribute_not_exists({EFFECTS})")
+                case OnlyEffects(effects):
+                    hashes = [effect_hash for effect_hash, _ in effects]
+                    self.conditions.append(f"{EFFECTS}={self.value(Members(hashes))}")
+                    for effect_hash, (_, stored_effect) in zip(hashes, effects, strict=True):
+                        self.conditions.append(f"{self.name(locate_effect(effect_hash))}={self.value(stored_effect)}")
 
     def change(self, changes: Iterable[Change]) -> None:
         """Spell the changes."""
@@ -208,16 +210,16 @@ class Draft(Placeholders):
                 case SetOnce(attribute, value):
                     name = self.name(attribute)
                     sets.append(f"{name}=if_not_exists({name},{self.value(value)})")
-                case OpenStep(step_hash, fields):
-                    _check_number(fields.get("sequence"))  # the step stores the sequence even if the ledger ignores it
-                    sets.append(f"{self.name(locate_step(step_hash))}={self.value(fields, STEP_VALUE)}")
-                    adds.append(f"{STEPS} {self.value(Members((step_hash,)))}")
-                case EndSteps(step_hashes, are_all):
-                    removes += [self.name(locate_step(step_hash)) for step_hash in step_hashes]
+                case OpenEffect(effect_hash, fields):
+                    _check_number(fields.get("sequence"))  # the effect stores the sequence even if the ledger ignores it
+                    sets.append(f"{self.name(locate_effect(effect_hash))}={self.value(fields, EFFECT_VALUE)}")
+                    adds.append(f"{EFFECTS} {self.value(Members((effect_hash,)))}")
+                case EndEffects(effect_hashes, are_all):
+                    removes += [self.name(locate_effect(effect_hash)) for effect_hash in effect_hashes]
                     if are_all:
-                        removes.append(STEPS)
+                        removes.append(EFFECTS)
                     else:
-                        deletes.append(f"{STEPS} {self.value(Members(step_hashes))}")
+                        deletes.append(f"{EFFECTS} {self.value(Members(effect_hashes))}")
                 case Burial(fields, _, ttl, attributes):
                     sets.append(f"{TOMBSTONE}={self.value(fields)}")
                     # The item's own expiry time no longer applies.
@@ -257,7 +259,7 @@ def _accept(name: str, placeholders: tuple[str, ...]) -> str:
 
 
 def _make_new_attributes(changes: Iterable[Change]) -> dict[str, Any]:
-    """Return the attributes that the changes add to a new item, which has nothing to remove and no step."""
+    """Return the attributes that the changes add to a new item, which has nothing to remove and no open effect."""
     attributes: dict[str, Any] = {}
     for change in changes:
         match change:

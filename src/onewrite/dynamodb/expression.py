@@ -26,7 +26,7 @@ PLACEHOLDER_PREFIXES = ("#ow_", ":ow_")  # the prefixes of onewrite's placeholde
 # Limits from the AWS documentation, which stand-ins don't enforce.
 MAX_EXPRESSION_BYTES = 4096  # bytes as sent, before substitution
 MAX_OPERATORS = 300
-USE_LESS = "use shorter placeholders, write less at once, give the ledgers shorter names, or name fewer of them in also="
+USE_LESS = "use shorter placeholders, write less at once, give the ledgers shorter names, or name fewer of them in previous="
 
 _LEXEME = re.compile(r"\s*(?:(?P<word>[#:]?\w+)|(?P<sign><>|<=|>=|[=<>+.,()\[\]-]))")
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN"})
@@ -299,7 +299,7 @@ def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) ->
             raise _make_name_error(name)
         if name in terms.plain_sets:
             raise InvalidUpdate(
-                f"This call touches {name!r}, in which the store's ledger keeps IDs. Omit it, or pass another attribute to MessageIds."
+                f"This call touches {name!r}, in which the store's ledger keeps IDs. Omit it, or pass another attribute to IdSet."
             )
 
 
@@ -312,8 +312,8 @@ def _make_name_error(name: str) -> InvalidUpdate:
 # --- onewrite's own expressions ------------------------------------------------------------------------------------
 
 # A name of this form doesn't need a placeholder, because no reserved word has an underscore. Each placeholder costs 5 to 10
-# microseconds. A step's name gets one, so that writes of all messages have the same text.
-_WORD = re.compile(r"(?!ow_step_)[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
+# microseconds. An effect's name gets one, so that writes of all messages have the same text.
+_WORD = re.compile(r"(?!ow_effect_)[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _MAX_REPEATED = 6  # the longest name, in characters, that a write of several messages repeats without a placeholder
 
 

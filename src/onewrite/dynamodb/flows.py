@@ -14,10 +14,11 @@ from typing import Any, NoReturn, cast
 
 from botocore.exceptions import ClientError
 
+from onewrite.core.effect import Effect
 from onewrite.core.engine import Engine, FinalWrite, Landed, Native, Refusal
 from onewrite.core.features.claims import Claim
+from onewrite.core.features.effects import finish
 from onewrite.core.features.event import Outbox, make_emitter
-from onewrite.core.features.steps import finish
 from onewrite.core.features.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.flow import (
     MISSING_OK,
@@ -34,12 +35,11 @@ from onewrite.core.ledgers import Ledger, check_ledger
 from onewrite.core.ledgers.entry import Advance, Entry
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import make_write, send_write
-from onewrite.core.step import Step
 from onewrite.core.values import copy_value
-from onewrite.core.write import Emission, Image, Size, StepPart, Unreadable, Write, make_too_large_error
+from onewrite.core.write import EffectPart, Emission, Image, Size, Unreadable, Write, make_too_large_error
 from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update, check_marks
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, Placeholders, check_names, make_table_error, read_mapping
-from onewrite.dynamodb.layout import canonical, locate_step, read_image, without_ledger
+from onewrite.dynamodb.layout import canonical, locate_effect, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
 from onewrite.dynamodb.size import MAX_ITEM_BYTES, measure_item, measure_value
 from onewrite.dynamodb.values import (
@@ -135,11 +135,11 @@ class Flows(Engine):
             raise InvalidUpdate(_NO_RECORD)
         return send_write(TableAttempt(self, write, native, build), final)
 
-    def record(
+    def remember(
         self, message: Message, *, emit: object = None, finishes: Claim | None = None, **native: Any
     ) -> Flow[Outcome]:
         if "UpdateExpression" in native or "Item" in native:
-            raise InvalidUpdate("record changes only the ledger. For a business change, use update_item or put_item.")
+            raise InvalidUpdate("remember changes only the ledger. For a business change, use update_item or put_item.")
         return self.write(message, native, emit=emit, finishes=finishes)
 
     def get_item(self, **native: Any) -> Flow[Entity | None]:
@@ -173,23 +173,25 @@ class Flows(Engine):
         check_marks(entry)
 
     def make_begin_attempt(self, write: Write, native: Native) -> TableAttempt:
-        """Return the begin of a step. Raise if the call would change anything else."""
+        """Return the begin of an effect. Raise if the call would change anything else."""
         for name in ("UpdateExpression", "ReturnValues", "Item"):
             if name in native:
-                raise InvalidUpdate(f"begin changes only the step. Pass {name} to the write that finishes the step.")
+                raise InvalidUpdate(
+                    f"begin_effect changes only the effect. Pass {name} to the write that finishes the effect."
+                )
         return TableAttempt(self, write, native, build_change)
 
-    def change_step(
-        self, write: Write, native: Native, ledger: str, fence: str, change: Step | Mapping[str, Any]
+    def change_effect(
+        self, write: Write, native: Native, ledger: str, fence: str, change: Effect | Mapping[str, Any]
     ) -> TableAttempt:
-        """Return the update of the step's attribute. Its fence is the only condition."""
+        """Return the update of the effect's attribute. Its fence is the only condition."""
         placeholders = Placeholders()
-        step = placeholders.name(locate_step(hash_message(write.message, ledger)))
-        condition = f"{step}.{placeholders.name('fence')}={placeholders.value(fence)}"
-        if isinstance(change, Step):
-            sets = [f"{step}={placeholders.value(change.as_fields())}"]
+        effect = placeholders.name(locate_effect(hash_message(write.message, ledger)))
+        condition = f"{effect}.{placeholders.name('fence')}={placeholders.value(fence)}"
+        if isinstance(change, Effect):
+            sets = [f"{effect}={placeholders.value(change.as_fields())}"]
         else:
-            sets = [f"{step}.{placeholders.name(name)}={placeholders.value(value)}" for name, value in change.items()]
+            sets = [f"{effect}.{placeholders.name(name)}={placeholders.value(value)}" for name, value in change.items()]
         request = {
             **self.table,
             "Key": self.convert(write.key),
@@ -346,12 +348,12 @@ class TableAttempt:
         write = self.write._replace(burial=burial._replace(removes=tuple(largest)))
         return TableAttempt(self.flows, write, self.native, self.build)
 
-    def with_step(self, step: StepPart) -> TableAttempt:
-        """Return the attempt with this step instead of its own."""
-        return TableAttempt(self.flows, self.write._replace(step=step), self.native, self.build)
+    def with_effect(self, effect: EffectPart) -> TableAttempt:
+        """Return the attempt with this effect instead of its own."""
+        return TableAttempt(self.flows, self.write._replace(effect=effect), self.native, self.build)
 
-    def make_record(self) -> Flow[TableAttempt | None]:
-        """Return the write that records the message and changes nothing else, or None if its key isn't known."""
+    def make_ledger_write(self) -> Flow[TableAttempt | None]:
+        """Return the write that remembers the message and changes nothing else, or None if its key isn't known."""
         yield from ()
         if "Item" in self.call.kwargs:  # put_item doesn't show which attributes are the key
             return None

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
 
+from onewrite.core.effect import make_effect_error
 from onewrite.core.features.tombstone import read_tombstone
-from onewrite.core.label import OURS, PREFIX, STEP, STEPS, TOMBSTONE, Slot, plain
+from onewrite.core.label import EFFECT, EFFECTS, OURS, PREFIX, TOMBSTONE, Slot, plain
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
-from onewrite.core.step import make_step_error
 from onewrite.core.write import Image, Unreadable
 from onewrite.dynamodb.values import STORED_PRECISION, is_typed, plain_values, read_bytes
 from onewrite.outcome import Entity
@@ -45,9 +45,9 @@ def read_slot(name: str) -> Slot:
     return Slot(name) if match is None else Slot(f"{match['prefix']}r", match["key"])
 
 
-def locate_step(step_hash: str) -> str:
-    """Return the name of the attribute that contains the open step with that hash."""
-    return f"{STEP}{step_hash}"
+def locate_effect(effect_hash: str) -> str:
+    """Return the name of the attribute that contains the open effect with that hash."""
+    return f"{EFFECT}{effect_hash}"
 
 
 def without_ledger(terms: Terms, item: Mapping[str, Any]) -> Entity:
@@ -73,15 +73,15 @@ def lookup(item: Mapping[str, Any]) -> Lookup:
 def read_image(terms: Terms, item: Mapping[str, Any] | None) -> Image:
     """Return the image of an item that DynamoDB returned with a refused write."""
     fields, is_gone = item or {}, item is not None and TOMBSTONE in item
-    steps: dict[str, Any] = {}
-    if STEPS in fields:
-        hashes = cast("frozenset[str]", normalize(fields[STEPS]))
+    effects: dict[str, Any] = {}
+    if EFFECTS in fields:
+        hashes = cast("frozenset[str]", normalize(fields[EFFECTS]))
         if not isinstance(cast("object", hashes), frozenset) or not {*map(type, hashes)} <= {str}:
-            raise make_step_error()
-        steps = {step_hash: fields.get(locate_step(step_hash)) for step_hash in hashes}
+            raise make_effect_error()
+        effects = {effect_hash: fields.get(locate_effect(effect_hash)) for effect_hash in hashes}
     is_shown = item is not None and not is_gone and not isinstance(item, Unreadable)
     entity = without_ledger(terms, fields) if is_shown else None
-    return Image(item is not None, is_gone, entity, lookup(fields), steps, fields, is_null_absent=False)
+    return Image(item is not None, is_gone, entity, lookup(fields), effects, fields, is_null_absent=False)
 
 
 def normalize(value: object) -> object:

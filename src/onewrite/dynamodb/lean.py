@@ -3,11 +3,11 @@
 A second attempt is safe only if it recognizes the first one. Therefore, only two kinds of requests bypass boto3: reads, and writes
 that store the token of their attempt in the entity, so the flow can recognize its own write:
 
-- `update_item` with `:ow_token`, which is every guarded write: an update, a fold, a record, the finish of a step, the first request of a delete;
-- `update_item` with `:ow_step`, the begin of a step, whose fence is the name of the call;
+- `update_item` with `:ow_token`, which is every guarded write: an update, a batch, a `remember`, the finish of an effect, the first request of a delete;
+- `update_item` with `:ow_effect`, the begin of an effect, whose fence is the name of the call;
 - `put_item`, which a guarded table sends only to create an item, with the token in it.
 
-A takeover and a release of a step, the second request of a delete, and a relay's requests don't have a token. The boto3
+A takeover and a release of an effect, the second request of a delete, and a relay's requests don't have a token. The boto3
 client sends them.
 """
 
@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from onewrite.dynamodb.dialect import STEP_VALUE, TOKEN_VALUE
+from onewrite.dynamodb.dialect import EFFECT_VALUE, TOKEN_VALUE
 from onewrite.errors import ConfigurationError
 from onewrite.lean.client import LeanClient
 
-_OWNER_VALUES = (TOKEN_VALUE, STEP_VALUE)
+_OWNER_VALUES = (TOKEN_VALUE, EFFECT_VALUE)
 
 
 def make_lean_client(client: Any, table_name: str | None) -> LeanTableClient:

@@ -49,22 +49,22 @@ class _EveryWrite(_EveryRequest, _EveryCondition, total=False):
     ReturnItemCollectionMetrics: Literal["SIZE", "NONE"]
 
 
-class RecordArguments(_EveryWrite, total=False):
-    """The arguments of `record`. With onewrite's own `missing_ok`, a missing entity settles the message."""
+class RememberArguments(_EveryWrite, total=False):
+    """The arguments of `remember`. With onewrite's own `missing_ok`, a missing entity settles the message."""
 
     missing_ok: bool
     Key: Required[Mapping[str, Any]]
     ReturnValues: Literal["NONE", "ALL_OLD", "UPDATED_OLD", "ALL_NEW", "UPDATED_NEW"]
 
 
-class UpdateItemArguments(RecordArguments, total=False):
+class UpdateItemArguments(RememberArguments, total=False):
     """The arguments of `update_item`."""
 
     UpdateExpression: str
 
 
-class BeginArguments(_EveryCondition, _EveryRequest, total=False):
-    """The arguments of `begin` and `perform` in addition to the step's arguments. The condition is the caller's, on the entity."""
+class EffectArguments(_EveryCondition, _EveryRequest, total=False):
+    """The arguments of `begin_effect` and `perform_effect` in addition to the effect's arguments. The condition is the caller's, on the entity."""
 
     missing_ok: bool
     Key: Required[Mapping[str, Any]]
@@ -85,14 +85,14 @@ class DeleteItemArguments(_EveryWrite, total=False):
     ReturnValues: Literal["NONE", "ALL_OLD"]
 
 
-class SeenArguments(_EveryRequest, total=False):
-    """The arguments of `seen`, which reads the whole item."""
+class PreviewArguments(_EveryRequest, total=False):
+    """The arguments of `preview`, which reads the whole item."""
 
     Key: Required[Mapping[str, Any]]
     ConsistentRead: bool
 
 
-class GetItemArguments(SeenArguments, total=False):
+class GetItemArguments(PreviewArguments, total=False):
     """The arguments of `get_item`."""
 
     ProjectionExpression: str

@@ -17,7 +17,7 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
 
 from onewrite.core.features.event import Outbox
-from onewrite.core.features.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
+from onewrite.core.features.pending import Box, BrokenOutbox, PendingEvent, Search, parse_source, read_box, try_read
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.values import copy_value
@@ -46,14 +46,14 @@ class Outboxes:
         """Return the item's key. The caller can pass plain or typed values to any store."""
         if filter is not None or not isinstance(key, Mapping) or not key:
             raise ConfigurationError("An entity in a table is identified by its key. Pass Key={...}.")
-        return self.read_doorbell(cast("Key", copy_value(key)))  # A copy, because it's part of the published events.
+        return self.read_notified(cast("Key", copy_value(key)))  # A copy, because it's part of the published events.
 
     def canonical(self, key: Key) -> Hashable:
         """Return a value that is equal for two keys of the same item."""
         return canonical(key)
 
-    def read_doorbell(self, entity: Key) -> Key:
-        """Return the key of the item that a doorbell names, which has plain values, or typed values if it's from a stream."""
+    def read_notified(self, entity: Key) -> Key:
+        """Return the key of the item that a notification names, which has plain values, or typed values if it's from a stream."""
         key = {name: _decode_value(value) for name, value in entity.items()}
         return plain_values(key) if key and all(is_typed(value) for value in key.values()) else key
 
@@ -183,15 +183,15 @@ class Finder:
         self._start: Mapping[str, Any] | None = None
         self._key_names: tuple[str, ...] = ()
 
-    def next(self) -> Flow[Box | Broken | Search | None]:
+    def next(self) -> Flow[Box | BrokenOutbox | Search | None]:
         """Return the next outbox, or None at the end. Each step is one request."""
         if not self._keys:
             return Search.CONTINUES if (yield from self._turn_page()) else None
         box = yield from try_read(self._boxes.read, self._keys.popleft())
-        if isinstance(box, Broken) and self._boxes.outbox.index is not None and _is_key_error(box.error):
+        if isinstance(box, BrokenOutbox) and self._boxes.outbox.index is not None and _is_key_error(box.error):
             raise self._make_index_error()
         # The index lags behind the table, so an outbox might have been cleared or postponed since.
-        return box if isinstance(box, Broken) or box.is_due(self._before) else Search.CONTINUES
+        return box if isinstance(box, BrokenOutbox) or box.is_due(self._before) else Search.CONTINUES
 
     def count_remaining(self) -> Flow[int]:
         """Return the number of items on the rest of this page."""

@@ -7,10 +7,17 @@ from datetime import timedelta
 from typing import Any, ClassVar, Unpack, cast, overload
 
 from onewrite.core.clock import random_name, wall_clock
+from onewrite.core.features.batches import update_batch
 from onewrite.core.features.claims import Claim
+from onewrite.core.features.effects import (
+    EffectFunction,
+    Then,
+    begin_effect,
+    perform_effect,
+    read_open_effects,
+    release_effect,
+)
 from onewrite.core.features.event import Emit, Outbox, require_outboxes
-from onewrite.core.features.folding import fold
-from onewrite.core.features.steps import Effect, Then, begin, perform, read_open_steps, release
 from onewrite.core.features.tombstone import Tombstones
 from onewrite.core.flow import Run, arun, call_async, run
 from onewrite.core.hook import followed, followed_async, followed_async_hint, followed_hint
@@ -21,26 +28,37 @@ from onewrite.dynamodb.dialect import build_put
 from onewrite.dynamodb.flows import Flows
 from onewrite.dynamodb.lean import make_lean_client
 from onewrite.dynamodb.native import (
-    BeginArguments,
     Client,
     DeleteItemArguments,
+    EffectArguments,
     GetItemArguments,
+    PreviewArguments,
     PutItemArguments,
-    RecordArguments,
-    SeenArguments,
+    RememberArguments,
     Table,
     UpdateItemArguments,
 )
 from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.typed import arun_typed, check_typed, convert_arguments, run_typed, wrap_function
 from onewrite.message import Message
-from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
+from onewrite.outcome import BeginOutcome, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.stores.explaining import SilentClient, find_first_request, with_attributes
 from onewrite.stores.targets import check_table
 
 # The methods that send a request.
 VERBS = (
-    *("update_item", "put_item", "delete_item", "record", "fold", "begin", "perform", "release", "open_steps", "seen"),
+    *(
+        "update_item",
+        "put_item",
+        "delete_item",
+        "remember",
+        "update_batch",
+        "begin_effect",
+        "perform_effect",
+        "release_effect",
+        "open_effects",
+        "preview",
+    ),
     "get_item",
 )
 
@@ -180,7 +198,7 @@ class GuardedTable(_Store):
     def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
-        """Update the item once per message. `Applied.entity` has the attributes that `ReturnValues` requests. `finishes` is the step that the write ends."""
+        """Update the item once per message. `Applied.entity` has the attributes that `ReturnValues` requests. `finishes` is the effect that the write ends."""
         return self._run(self._flows.write(message, self._untype(native), emit=emit, finishes=finishes), self._target)
 
     @followed
@@ -197,71 +215,77 @@ class GuardedTable(_Store):
         return self._run(delete(self._flows, message, emit=emit, **self._untype(native)), self._target)
 
     @followed
-    def record(
-        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
+    def remember(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RememberArguments]
     ) -> Outcome:
-        """Record the message without changing your attributes. A missing item is created."""
-        return self._run(self._flows.record(message, emit=emit, finishes=finishes, **self._untype(native)), self._target)
+        """Remember the message without changing your attributes. A missing item is created."""
+        return self._run(self._flows.remember(message, emit=emit, finishes=finishes, **self._untype(native)), self._target)
 
     @followed
-    def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
+    def update_batch(
+        self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]
+    ) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
-        `function` takes the fresh messages, and returns the arguments of the `update_item` with their effect, or only a `Key` to record
+        `function` takes the fresh messages, and returns the arguments of the `update_item` with their changes, or only a `Key` to remember
         them, and optionally `emit`. It's called again with fewer messages if some are duplicates, or if the write is too large.
         """
-        return self._run(fold(self._flows, messages, self._untype_result(function)), self._target)
+        return self._run(update_batch(self._flows, messages, self._untype_result(function)), self._target)
 
     @followed
-    def begin(
+    def begin_effect(
         self,
         message: Message,
         name: str,
         *,
         lease: timedelta,
-        safe_for: timedelta,
+        key_valid_for: timedelta,
         after: Uncertain | None = None,
-        **native: Unpack[BeginArguments],
-    ) -> Answer:
-        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, until `lease` ends.
+        **native: Unpack[EffectArguments],
+    ) -> BeginOutcome:
+        """Begin an effect of the message. `Begun` gives this worker alone the right to perform it, for example to charge a card, until `lease` ends.
 
-        `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
+        `key_valid_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
         `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
         """
-        flow = begin(self._flows, message, name, self._untype(native), lease=lease, safe_for=safe_for, after=after)
+        flow = begin_effect(
+            self._flows, message, name, self._untype(native), lease=lease, key_valid_for=key_valid_for, after=after
+        )
         return self._run(flow, self._target)
 
     @followed
-    def perform(
+    def perform_effect(
         self,
         message: Message,
         name: str,
-        effect: Effect,
+        function: EffectFunction,
         *,
         lease: timedelta,
-        safe_for: timedelta,
+        key_valid_for: timedelta,
         then: Then,
-        **native: Unpack[BeginArguments],
+        **native: Unpack[EffectArguments],
     ) -> Outcome:
-        """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
+        """Begin an effect, call `function(effect)`, and finish with the `update_item` whose arguments `then(result)` returns."""
         then = self._untype_result(then)
-        flow = perform(self._flows, message, name, effect, self._untype(native), lease=lease, safe_for=safe_for, then=then)
+        flow = perform_effect(
+            self._flows, message, name, function, self._untype(native), lease=lease, key_valid_for=key_valid_for, then=then
+        )
         return self._run(flow, self._target)
 
-    def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin` or
-        write of the message removes the step, and a delete doesn't wait for it.
+    def release_effect(self, effect: Begun, *, sent: bool = True) -> None:
+        """End the effect's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin_effect` or
+        write of the message removes the effect, and a delete doesn't wait for it.
         """
-        return self._run(release(self._flows, step, sent=sent), self._target)
+        return self._run(release_effect(self._flows, effect, sent=sent), self._target)
 
-    def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
-        """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
+    def open_effects(self, **native: Unpack[PreviewArguments]) -> list[Busy | Uncertain]:
+        """Return the entity's open effects: `Busy` while their lease lasts, then `Uncertain`. An effect that was released with `sent=False` is
         `Busy` with a time in the past: its message can be begun or written at once.
         """
-        return self._run(read_open_steps(self._flows, self._untype(native)), self._target)
+        return self._run(read_open_effects(self._flows, self._untype(native)), self._target)
 
     @followed_hint
-    def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
+    def preview(self, message: Message, **native: Unpack[PreviewArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
         return self._run(read_outcome(self._flows, message, self._untype(native)), self._target)
 
@@ -280,7 +304,7 @@ class AsyncGuardedTable(_Store):
     async def update_item(
         self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
     ) -> Outcome:
-        """Update the item once per message. `Applied.entity` has the attributes that `ReturnValues` requests. `finishes` is the step that the write ends."""
+        """Update the item once per message. `Applied.entity` has the attributes that `ReturnValues` requests. `finishes` is the effect that the write ends."""
         return await call_async(GuardedTable.update_item, self, message, emit=emit, finishes=finishes, **native)
 
     @followed_async
@@ -297,80 +321,88 @@ class AsyncGuardedTable(_Store):
         return await call_async(GuardedTable.delete_item, self, message, emit=emit, **native)
 
     @followed_async
-    async def record(
-        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RecordArguments]
+    async def remember(
+        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RememberArguments]
     ) -> Outcome:
-        """Record the message without changing your attributes. A missing item is created."""
-        return await call_async(GuardedTable.record, self, message, emit=emit, finishes=finishes, **native)
+        """Remember the message without changing your attributes. A missing item is created."""
+        return await call_async(GuardedTable.remember, self, message, emit=emit, finishes=finishes, **native)
 
     @followed_async
-    async def fold(
+    async def update_batch(
         self,
         messages: Iterable[Message],
         function: Callable[[list[Message]], Mapping[str, Any] | Awaitable[Mapping[str, Any]]],
     ) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
-        `function` takes the fresh messages, and returns the arguments of the `update_item` with their effect, or only a `Key` to record
+        `function` takes the fresh messages, and returns the arguments of the `update_item` with their changes, or only a `Key` to remember
         them, and optionally `emit`. It's called again with fewer messages if some are duplicates, or if the write is too large.
         It can be asynchronous.
         """
-        flow = fold(self._flows, messages, self._untype_result(function))
+        flow = update_batch(self._flows, messages, self._untype_result(function))
         return await cast("Awaitable[list[Outcome]]", self._run(flow, self._target))
 
     @followed_async
-    async def begin(
+    async def begin_effect(
         self,
         message: Message,
         name: str,
         *,
         lease: timedelta,
-        safe_for: timedelta,
+        key_valid_for: timedelta,
         after: Uncertain | None = None,
-        **native: Unpack[BeginArguments],
-    ) -> Answer:
-        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, until `lease` ends.
+        **native: Unpack[EffectArguments],
+    ) -> BeginOutcome:
+        """Begin an effect of the message. `Begun` gives this worker alone the right to perform it, for example to charge a card, until `lease` ends.
 
-        `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
+        `key_valid_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
         `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
         """
         return await call_async(
-            GuardedTable.begin, self, message, name, lease=lease, safe_for=safe_for, after=after, **native
+            GuardedTable.begin_effect, self, message, name, lease=lease, key_valid_for=key_valid_for, after=after, **native
         )
 
     @followed_async
-    async def perform(
+    async def perform_effect(
         self,
         message: Message,
         name: str,
-        effect: Effect,
+        function: EffectFunction,
         *,
         lease: timedelta,
-        safe_for: timedelta,
+        key_valid_for: timedelta,
         then: Then,
-        **native: Unpack[BeginArguments],
+        **native: Unpack[EffectArguments],
     ) -> Outcome:
-        """Begin a step, call `effect(step)`, and finish with the `update_item` whose arguments `then(result)` returns."""
+        """Begin an effect, call `function(effect)`, and finish with the `update_item` whose arguments `then(result)` returns."""
         return await call_async(
-            GuardedTable.perform, self, message, name, effect, lease=lease, safe_for=safe_for, then=then, **native
+            GuardedTable.perform_effect,
+            self,
+            message,
+            name,
+            function,
+            lease=lease,
+            key_valid_for=key_valid_for,
+            then=then,
+            **native,
         )
 
-    async def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin` or
-        write of the message removes the step, and a delete doesn't wait for it.
+    async def release_effect(self, effect: Begun, *, sent: bool = True) -> None:
+        """End the effect's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin_effect` or
+        write of the message removes the effect, and a delete doesn't wait for it.
         """
-        return await call_async(GuardedTable.release, self, step, sent=sent)
+        return await call_async(GuardedTable.release_effect, self, effect, sent=sent)
 
-    async def open_steps(self, **native: Unpack[SeenArguments]) -> list[Busy | Uncertain]:
-        """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
+    async def open_effects(self, **native: Unpack[PreviewArguments]) -> list[Busy | Uncertain]:
+        """Return the entity's open effects: `Busy` while their lease lasts, then `Uncertain`. An effect that was released with `sent=False` is
         `Busy` with a time in the past: its message can be begun or written at once.
         """
-        return await call_async(GuardedTable.open_steps, self, **native)
+        return await call_async(GuardedTable.open_effects, self, **native)
 
     @followed_async_hint
-    async def seen(self, message: Message, **native: Unpack[SeenArguments]) -> Outcome:
+    async def preview(self, message: Message, **native: Unpack[PreviewArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
-        return await call_async(GuardedTable.seen, self, message, **native)
+        return await call_async(GuardedTable.preview, self, message, **native)
 
     async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
         """Return the entity without its ledger, or None."""

@@ -8,10 +8,17 @@ from datetime import timedelta
 from typing import Any, ClassVar, NoReturn, Unpack, cast
 
 from onewrite.core.clock import random_name, wall_clock
+from onewrite.core.features.batches import update_batch
 from onewrite.core.features.claims import Claim
+from onewrite.core.features.effects import (
+    EffectFunction,
+    Then,
+    begin_effect,
+    perform_effect,
+    read_open_effects,
+    release_effect,
+)
 from onewrite.core.features.event import Emit, Outbox, require_outboxes
-from onewrite.core.features.folding import fold
-from onewrite.core.features.steps import Effect, Then, begin, perform, read_open_steps, release
 from onewrite.core.features.tombstone import Tombstones
 from onewrite.core.flow import Run, arun, call_async, run
 from onewrite.core.hook import followed, followed_async, followed_async_hint, followed_hint
@@ -25,17 +32,17 @@ from onewrite.mongodb.expression import Update
 from onewrite.mongodb.flows import Durability, Flows
 from onewrite.mongodb.layout import Document
 from onewrite.mongodb.native import (
-    BeginArguments,
     DeleteOneArguments,
+    EffectArguments,
     FindOneAndDeleteArguments,
     FindOneAndUpdateArguments,
     FindOneArguments,
     InsertOneArguments,
-    SeenArguments,
+    PreviewArguments,
     UpdateOneArguments,
 )
 from onewrite.mongodb.outboxes import Outboxes
-from onewrite.outcome import Answer, Begun, Busy, Entity, Outcome, Uncertain
+from onewrite.outcome import BeginOutcome, Begun, Busy, Entity, Outcome, Uncertain
 from onewrite.stores.explaining import SilentClient, find_first_request, with_attributes
 from onewrite.stores.targets import check_collection, check_key
 
@@ -46,13 +53,13 @@ VERBS = (
     "insert_one",
     "delete_one",
     "find_one_and_delete",
-    "record",
-    "fold",
-    "begin",
-    "perform",
-    "release",
-    "open_steps",
-    "seen",
+    "remember",
+    "update_batch",
+    "begin_effect",
+    "perform_effect",
+    "release_effect",
+    "open_effects",
+    "preview",
     "find_one",
 )
 
@@ -149,7 +156,7 @@ class GuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """Update the document once per message. `update` is an operator document or a pipeline. `finishes` is the step that the write ends."""
+        """Update the document once per message. `update` is an operator document or a pipeline. `finishes` is the effect that the write ends."""
         flow = self._flows.write(message, filter, update, writer="update_one", emit=emit, finishes=finishes, **native)
         return self._run(flow, self._target)
 
@@ -194,16 +201,18 @@ class GuardedCollection(_Store):
         )
 
     @followed
-    def fold(self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]) -> list[Outcome]:
+    def update_batch(
+        self, messages: Iterable[Message], function: Callable[[list[Message]], Mapping[str, Any]]
+    ) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
-        `function` takes the fresh messages, and returns the arguments of the `update_one` or `find_one_and_update` with their effect, or
-        only a `filter` to record them, and optionally `emit`. It's called again with fewer messages if some are duplicates.
+        `function` takes the fresh messages, and returns the arguments of the `update_one` or `find_one_and_update` with their changes, or
+        only a `filter` to remember them, and optionally `emit`. It's called again with fewer messages if some are duplicates.
         """
-        return self._run(fold(self._flows, messages, function), self._target)
+        return self._run(update_batch(self._flows, messages, function), self._target)
 
     @followed
-    def record(
+    def remember(
         self,
         message: Message,
         filter: Document,
@@ -212,62 +221,71 @@ class GuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """Record the message without changing your fields. A missing document is created, unless you pass `upsert=False`."""
-        return self._run(self._flows.record(message, filter, emit=emit, finishes=finishes, **native), self._target)
+        """Remember the message without changing your fields. A missing document is created, unless you pass `upsert=False`."""
+        return self._run(self._flows.remember(message, filter, emit=emit, finishes=finishes, **native), self._target)
 
     @followed
-    def begin(
+    def begin_effect(
         self,
         message: Message,
         name: str,
         filter: Document,
         *,
         lease: timedelta,
-        safe_for: timedelta,
+        key_valid_for: timedelta,
         after: Uncertain | None = None,
-        **native: Unpack[BeginArguments],
-    ) -> Answer:
-        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, until `lease` ends.
+        **native: Unpack[EffectArguments],
+    ) -> BeginOutcome:
+        """Begin an effect of the message. `Begun` gives this worker alone the right to perform it, for example to charge a card, until `lease` ends.
 
-        `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
+        `key_valid_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
         `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
         """
-        flow = begin(self._flows, message, name, {"filter": filter, **native}, lease=lease, safe_for=safe_for, after=after)
-        return self._run(flow, self._target)
-
-    @followed
-    def perform(
-        self,
-        message: Message,
-        name: str,
-        effect: Effect,
-        filter: Document,
-        *,
-        lease: timedelta,
-        safe_for: timedelta,
-        then: Then,
-        **native: Unpack[BeginArguments],
-    ) -> Outcome:
-        """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        flow = perform(
-            self._flows, message, name, effect, {"filter": filter, **native}, lease=lease, safe_for=safe_for, then=then
+        flow = begin_effect(
+            self._flows, message, name, {"filter": filter, **native}, lease=lease, key_valid_for=key_valid_for, after=after
         )
         return self._run(flow, self._target)
 
-    def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin` or
-        write of the message removes the step, and a delete doesn't wait for it.
-        """
-        return self._run(release(self._flows, step, sent=sent), self._target)
+    @followed
+    def perform_effect(
+        self,
+        message: Message,
+        name: str,
+        function: EffectFunction,
+        filter: Document,
+        *,
+        lease: timedelta,
+        key_valid_for: timedelta,
+        then: Then,
+        **native: Unpack[EffectArguments],
+    ) -> Outcome:
+        """Begin an effect, call `function(effect)`, and finish with the `update_one` whose arguments `then(result)` returns."""
+        flow = perform_effect(
+            self._flows,
+            message,
+            name,
+            function,
+            {"filter": filter, **native},
+            lease=lease,
+            key_valid_for=key_valid_for,
+            then=then,
+        )
+        return self._run(flow, self._target)
 
-    def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
-        """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
+    def release_effect(self, effect: Begun, *, sent: bool = True) -> None:
+        """End the effect's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin_effect` or
+        write of the message removes the effect, and a delete doesn't wait for it.
+        """
+        return self._run(release_effect(self._flows, effect, sent=sent), self._target)
+
+    def open_effects(self, filter: Document, **native: Unpack[EffectArguments]) -> list[Busy | Uncertain]:
+        """Return the entity's open effects: `Busy` while their lease lasts, then `Uncertain`. An effect that was released with `sent=False` is
         `Busy` with a time in the past: its message can be begun or written at once.
         """
-        return self._run(read_open_steps(self._flows, {"filter": filter, **native}), self._target)
+        return self._run(read_open_effects(self._flows, {"filter": filter, **native}), self._target)
 
     @followed_hint
-    def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
+    def preview(self, message: Message, filter: Document, **native: Unpack[PreviewArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
         return self._run(read_outcome(self._flows, message, {"filter": filter, **native}), self._target)
 
@@ -292,7 +310,7 @@ class AsyncGuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """Update the document once per message. `update` is an operator document or a pipeline. `finishes` is the step that the write ends."""
+        """Update the document once per message. `update` is an operator document or a pipeline. `finishes` is the effect that the write ends."""
         return await call_async(
             GuardedCollection.update_one, self, message, filter, update, emit=emit, finishes=finishes, **native
         )
@@ -335,7 +353,7 @@ class AsyncGuardedCollection(_Store):
         return await call_async(GuardedCollection.find_one_and_delete, self, message, filter, emit=emit, **native)
 
     @followed_async
-    async def record(
+    async def remember(
         self,
         message: Message,
         filter: Document,
@@ -344,86 +362,94 @@ class AsyncGuardedCollection(_Store):
         finishes: Claim | None = None,
         **native: Unpack[UpdateOneArguments],
     ) -> Outcome:
-        """Record the message without changing your fields. A missing document is created, unless you pass `upsert=False`."""
-        return await call_async(GuardedCollection.record, self, message, filter, emit=emit, finishes=finishes, **native)
+        """Remember the message without changing your fields. A missing document is created, unless you pass `upsert=False`."""
+        return await call_async(GuardedCollection.remember, self, message, filter, emit=emit, finishes=finishes, **native)
 
     @followed_async
-    async def fold(
+    async def update_batch(
         self,
         messages: Iterable[Message],
         function: Callable[[list[Message]], Mapping[str, Any] | Awaitable[Mapping[str, Any]]],
     ) -> list[Outcome]:
         """Write the messages in as few requests as possible. The outcomes are in the order of the messages.
 
-        `function` takes the fresh messages, and returns the arguments of the `update_one` or `find_one_and_update` with their effect, or
-        only a `filter` to record them, and optionally `emit`. It's called again with fewer messages if some are duplicates. It can be asynchronous.
+        `function` takes the fresh messages, and returns the arguments of the `update_one` or `find_one_and_update` with their changes, or
+        only a `filter` to remember them, and optionally `emit`. It's called again with fewer messages if some are duplicates. It can be asynchronous.
         """
-        return await arun(fold(self._flows, messages, function), self._target)
+        return await arun(update_batch(self._flows, messages, function), self._target)
 
     @followed_async
-    async def begin(
+    async def begin_effect(
         self,
         message: Message,
         name: str,
         filter: Document,
         *,
         lease: timedelta,
-        safe_for: timedelta,
+        key_valid_for: timedelta,
         after: Uncertain | None = None,
-        **native: Unpack[BeginArguments],
-    ) -> Answer:
-        """Begin a step of the message. `Begun` gives this worker alone the right to perform its effect, such as a charge, until `lease` ends.
+        **native: Unpack[EffectArguments],
+    ) -> BeginOutcome:
+        """Begin an effect of the message. `Begun` gives this worker alone the right to perform it, for example to charge a card, until `lease` ends.
 
-        `safe_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
+        `key_valid_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
         `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
         """
         return await call_async(
-            GuardedCollection.begin, self, message, name, filter, lease=lease, safe_for=safe_for, after=after, **native
-        )
-
-    @followed_async
-    async def perform(
-        self,
-        message: Message,
-        name: str,
-        effect: Effect,
-        filter: Document,
-        *,
-        lease: timedelta,
-        safe_for: timedelta,
-        then: Then,
-        **native: Unpack[BeginArguments],
-    ) -> Outcome:
-        """Begin a step, call `effect(step)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        return await call_async(
-            GuardedCollection.perform,
+            GuardedCollection.begin_effect,
             self,
             message,
             name,
-            effect,
             filter,
             lease=lease,
-            safe_for=safe_for,
+            key_valid_for=key_valid_for,
+            after=after,
+            **native,
+        )
+
+    @followed_async
+    async def perform_effect(
+        self,
+        message: Message,
+        name: str,
+        function: EffectFunction,
+        filter: Document,
+        *,
+        lease: timedelta,
+        key_valid_for: timedelta,
+        then: Then,
+        **native: Unpack[EffectArguments],
+    ) -> Outcome:
+        """Begin an effect, call `function(effect)`, and finish with the `update_one` whose arguments `then(result)` returns."""
+        return await call_async(
+            GuardedCollection.perform_effect,
+            self,
+            message,
+            name,
+            function,
+            filter,
+            lease=lease,
+            key_valid_for=key_valid_for,
             then=then,
             **native,
         )
 
-    async def release(self, step: Begun, *, sent: bool = True) -> None:
-        """End the step's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin` or
-        write of the message removes the step, and a delete doesn't wait for it.
+    async def release_effect(self, effect: Begun, *, sent: bool = True) -> None:
+        """End the effect's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin_effect` or
+        write of the message removes the effect, and a delete doesn't wait for it.
         """
-        return await call_async(GuardedCollection.release, self, step, sent=sent)
+        return await call_async(GuardedCollection.release_effect, self, effect, sent=sent)
 
-    async def open_steps(self, filter: Document, **native: Unpack[BeginArguments]) -> list[Busy | Uncertain]:
-        """Return the entity's open steps: `Busy` while their lease lasts, then `Uncertain`. A step that was released with `sent=False` is
+    async def open_effects(self, filter: Document, **native: Unpack[EffectArguments]) -> list[Busy | Uncertain]:
+        """Return the entity's open effects: `Busy` while their lease lasts, then `Uncertain`. An effect that was released with `sent=False` is
         `Busy` with a time in the past: its message can be begun or written at once.
         """
-        return await call_async(GuardedCollection.open_steps, self, filter, **native)
+        return await call_async(GuardedCollection.open_effects, self, filter, **native)
 
     @followed_async_hint
-    async def seen(self, message: Message, filter: Document, **native: Unpack[SeenArguments]) -> Outcome:
+    async def preview(self, message: Message, filter: Document, **native: Unpack[PreviewArguments]) -> Outcome:
         """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
-        return await call_async(GuardedCollection.seen, self, message, filter, **native)
+        return await call_async(GuardedCollection.preview, self, message, filter, **native)
 
     async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
         """Return the entity without its ledger, or None."""

@@ -13,7 +13,7 @@ from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
 from onewrite.core.ledgers.entry import Terms
 from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.pipeline import make_write, send_write
-from onewrite.core.write import NoStepAtAll
+from onewrite.core.write import NoEffectAtAll
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import build_update, is_in_transaction
@@ -34,7 +34,7 @@ def delete(
         if name in native:
             raise InvalidUpdate(f"A delete doesn't accept {name}. Omit it.")
     tombstones = require_tombstones(flows.tombstones)
-    write = make_write(flows, (message,), flows.read_key(native), NoStepAtAll(), emit=emit)
+    write = make_write(flows, (message,), flows.read_key(native), NoEffectAtAll(), emit=emit)
     terms, emission = write.entry.terms, write.emission
     tombstone = make_tombstone(tombstones, write.now, flows.name_call(), flows.key_fields)
     expires = None if emission is not None and emission.events else tombstone.expiry(write.now)

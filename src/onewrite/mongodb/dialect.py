@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from bson.regex import Regex
 
-from onewrite.core.label import MOVED_LABEL, OUTBOX, STEPS, Label
+from onewrite.core.label import EFFECTS, MOVED_LABEL, OUTBOX, Label
 from onewrite.core.ledgers.entry import Advance, Entry
 from onewrite.core.parts import (
     Absent,
@@ -21,13 +21,13 @@ from onewrite.core.parts import (
     Append,
     Change,
     Condition,
-    EndSteps,
+    EndEffects,
     HasFence,
     IsPast,
     Lacks,
-    LacksSteps,
-    OnlySteps,
-    OpenStep,
+    LacksEffects,
+    OnlyEffects,
+    OpenEffect,
     OutboxFits,
     Remove,
     Set,
@@ -43,7 +43,7 @@ from onewrite.mongodb.layout import Document, locate_slot
 
 _MIN_NUMBER, _MAX_NUMBER = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
 _ABSENT: Document = {"$exists": False}
-_NONE_OPEN: Document = {"$in": [None, {}]}  # finishing the last step leaves an empty document
+_NONE_OPEN: Document = {"$in": [None, {}]}  # finishing the last effect leaves an empty document
 
 
 # --- the requests ------------------------------------------------------------------------------------------------------
@@ -116,9 +116,9 @@ def build_insert(write: Write, document: Document, native: Mapping[str, Any]) ->
 
 
 def is_creatable_by_record(query: Document, fields: tuple[str, ...], native: Mapping[str, Any]) -> bool:
-    """Whether a record can create its entity.
+    """Whether a `remember` can create its entity.
 
-    A record with further conditions can't, because an upsert would copy them into the new document. Neither can a record that
+    A `remember` with further conditions can't, because an upsert would copy them into the new document. Neither can a `remember` that
     identifies its entity by other fields, because the server would choose the `_id`, or one in a transaction (see `_NO_UPSERT`).
     """
     entity = read_entity_key(query, fields)
@@ -162,9 +162,9 @@ class Draft:
             match condition:
                 case Absent(name):
                     asks[name] = _ABSENT
-                case LacksSteps(step_hashes):
-                    for step_hash in step_hashes:
-                        asks[locate_step(step_hash)] = _ABSENT
+                case LacksEffects(effect_hashes):
+                    for effect_hash in effect_hashes:
+                        asks[locate_effect(effect_hash)] = _ABSENT
                 case Label(slot, _, accepted_texts):
                     asks[locate_slot(slot)] = _match_label(accepted_texts)
                 case Lacks(slots, marks):
@@ -181,10 +181,10 @@ class Draft:
                     self.extra_conditions.append(
                         {OUTBOX.label: {"$in": [None, _match_text(label)]}, "$nor": [without_label]}
                     )
-                case HasFence(step_hash, fence):
-                    asks[f"{locate_step(step_hash)}.fence"] = fence
-                case OnlySteps(steps):
-                    asks[STEPS] = dict(steps) if steps else _NONE_OPEN
+                case HasFence(effect_hash, fence):
+                    asks[f"{locate_effect(effect_hash)}.fence"] = fence
+                case OnlyEffects(effects):
+                    asks[EFFECTS] = dict(effects) if effects else _NONE_OPEN
 
     def change(self, changes: Iterable[Change]) -> None:
         """Spell the changes."""
@@ -204,11 +204,11 @@ class Draft:
                     # $min keeps the time of the oldest event. It also makes a postponed entity due at once, which costs one more attempt
                     # of the refused event, but no update operator sets a field only if it's missing.
                     self.lowest[name] = value
-                case OpenStep(step_hash, fields):
-                    _check_number(fields.get("sequence"))  # the step stores the sequence even if the ledger ignores it
-                    self.sets[locate_step(step_hash)] = fields
-                case EndSteps(step_hashes):
-                    self.removes |= {locate_step(step_hash): "" for step_hash in step_hashes}
+                case OpenEffect(effect_hash, fields):
+                    _check_number(fields.get("sequence"))  # the effect stores the sequence even if the ledger ignores it
+                    self.sets[locate_effect(effect_hash)] = fields
+                case EndEffects(effect_hashes):
+                    self.removes |= {locate_effect(effect_hash): "" for effect_hash in effect_hashes}
                 case Burial():
                     pass  # deletes.py passes the stage that makes the tombstone as the caller's update
 
@@ -243,9 +243,9 @@ class Draft:
         return {"$set": changes | dict.fromkeys(self.removes, "$$REMOVE")}
 
 
-def locate_step(step_hash: str) -> str:
-    """Return the path of the open step with that hash."""
-    return f"{STEPS}.{step_hash}"
+def locate_effect(effect_hash: str) -> str:
+    """Return the path of the open effect with that hash."""
+    return f"{EFFECTS}.{effect_hash}"
 
 
 @lru_cache(maxsize=64)

@@ -82,7 +82,9 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
     changes: Any = update
     if type(update) is dict or isinstance(update, Mapping):
         if not update:
-            raise InvalidUpdate("The update is empty. To change only the ledger, use record, or omit the update in a fold.")
+            raise InvalidUpdate(
+                "The update is empty. To change only the ledger, use remember, or omit the update in a batch."
+            )
         for operator, change in changes.items():
             if not isinstance(operator, str) or not operator.startswith("$"):
                 raise InvalidUpdate(
@@ -100,7 +102,7 @@ def check_update(terms: Terms, fields: Sequence[str], update: object) -> None:
         for stage in cast("Sequence[Document]", update):
             _check_stage(terms, fields, stage)
     else:
-        raise InvalidUpdate("The update: expected operators or a pipeline. To change only the ledger, use record.")
+        raise InvalidUpdate("The update: expected operators or a pipeline. To change only the ledger, use remember.")
 
 
 def _list_conditions(query: Document) -> Iterator[tuple[str, Any]]:
@@ -256,7 +258,7 @@ def check_path(terms: Terms, path: str) -> None:
         )
     if terms.plain_sets and path.partition(".")[0] in terms.plain_sets:
         raise InvalidUpdate(
-            f"This call touches {path!r}, in which the store's ledger keeps IDs. Omit it, or pass another attribute to MessageIds."
+            f"This call touches {path!r}, in which the store's ledger keeps IDs. Omit it, or pass another attribute to IdSet."
         )
 
 

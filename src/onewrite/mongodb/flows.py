@@ -29,10 +29,11 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 
 from onewrite.core.clock import random_name
+from onewrite.core.effect import Effect
 from onewrite.core.engine import Engine, FinalWrite, Landed, Native, Refusal
 from onewrite.core.features.claims import Claim
+from onewrite.core.features.effects import finish
 from onewrite.core.features.event import Outbox, make_emitter
-from onewrite.core.features.steps import finish
 from onewrite.core.features.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.flow import (
     MISSING_OK,
@@ -50,9 +51,8 @@ from onewrite.core.ledgers.entry import Entry
 from onewrite.core.ledgers.ledger import check_message
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import MAX_ATTEMPTS, make_write, send_write
-from onewrite.core.step import Step
 from onewrite.core.values import copy_value
-from onewrite.core.write import NO_STEP, Emission, Finishes, Image, Size, StepPart, Write, make_too_large_error
+from onewrite.core.write import NO_EFFECT, EffectPart, Emission, Finishes, Image, Size, Write, make_too_large_error
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidUpdate
 from onewrite.message import Message
 from onewrite.mongodb.dialect import (
@@ -63,7 +63,7 @@ from onewrite.mongodb.dialect import (
     check_not_in_transaction,
     is_creatable_by_record,
     is_in_transaction,
-    locate_step,
+    locate_effect,
 )
 from onewrite.mongodb.expression import (
     Update,
@@ -93,7 +93,7 @@ from onewrite.stores.targets import check_awaited
 Writer = Literal["update_one", "find_one_and_update"]
 
 _READ_OPTIONS = ("session", "collation", "comment")
-# Measured on MongoDB 6: above this number, the server's cost per message rises again, because every mark and every step is a
+# Measured on MongoDB 6: above this number, the server's cost per message rises again, because every mark and every effect is a
 # separate condition. Also, if one message is refused, all of them are judged.
 _MAX_MESSAGES = 100
 # Options that only find_one_and_update accepts.
@@ -156,7 +156,7 @@ class Flows(Engine):
         finishes: Claim | None = None,
         **options: Any,
     ) -> Flow[Outcome]:
-        """Write the message's effect with an update. With `finishes`, the write also ends that step."""
+        """Write the message's change with an update. With `finishes`, the write also ends that effect."""
         if finishes is not None:
             arguments = {"filter": filter, "update": update, **options}
             return finish(self, message, arguments, finishes, emit=emit, attempt=partial(self.make_attempt, writer=writer))
@@ -174,7 +174,7 @@ class Flows(Engine):
         attempt = CollectionAttempt(self, write, request, writer, request.upsert)
         return send_write(attempt, final)
 
-    def record(
+    def remember(
         self,
         message: Message,
         filter: Document,
@@ -183,9 +183,9 @@ class Flows(Engine):
         finishes: Claim | None = None,
         **options: Any,
     ) -> Flow[Outcome]:
-        """Record the message without a business change. Create a missing entity, unless the caller's options or filter prevent that."""
+        """Remember the message without a business change. Create a missing entity, unless the caller's options or filter prevent that."""
         if "update" in options:
-            raise InvalidUpdate("record changes only the ledger. For a business change, use update_one.")
+            raise InvalidUpdate("remember changes only the ledger. For a business change, use update_one.")
         if finishes is not None:
             return finish(self, message, {"filter": filter, **options}, finishes, emit=emit)
         check_message(message)
@@ -231,21 +231,21 @@ class Flows(Engine):
         return canonical(key, self._codec)
 
     def make_attempt(self, write: Write, native: Native, writer: Writer = "update_one") -> CollectionAttempt:
-        """Return the update with these arguments, ready to be sent. Raise if it could be refused although it finishes a step."""
+        """Return the update with these arguments, ready to be sent. Raise if it could be refused although it finishes an effect."""
         options = {name: value for name, value in native.items() if name not in ("filter", "update")}
         if "update" in native:
             check_update(self.ledger.terms, self.fields, native["update"])
         request = build_update(write, native["filter"], native.get("update"), options)
         attempt = CollectionAttempt(self, write, request, writer, request.upsert)
-        if isinstance(write.step, Finishes) and not write.step.is_unsent and (request.upsert or attempt.is_conditional):
+        if isinstance(write.effect, Finishes) and not write.effect.is_unsent and (request.upsert or attempt.is_conditional):
             raise InvalidUpdate(
-                "A write that finishes a step can't have a condition or create the entity, because a refusal would leave the effect "
-                "unrecorded. Pass a filter that only identifies the entity, and pass the condition to begin."
+                "A write that finishes an effect can't have a condition or create the entity, because a refusal would leave the effect "
+                "open. Pass a filter that only identifies the entity, and pass the condition to begin_effect."
             )
         return attempt
 
-    def make_fold_attempt(self, write: Write, native: Native) -> CollectionAttempt:
-        """Return the update for several messages, or a record of them if the arguments contain no update."""
+    def make_batch_attempt(self, write: Write, native: Native) -> CollectionAttempt:
+        """Return the update for several messages, or the write that only remembers them, if the arguments contain no update."""
         arguments = dict(native)
         if arguments.get("update") is None:
             arguments.pop("update", None)
@@ -260,22 +260,24 @@ class Flows(Engine):
         check_marks(entry)
 
     def make_begin_attempt(self, write: Write, native: Native) -> CollectionAttempt:
-        """Return the begin of a step. Raise if the call would change anything else, or if other workers couldn't see the step."""
+        """Return the begin of an effect. Raise if the call would change anything else, or if other workers couldn't see the effect."""
         if "update" in native:
-            raise InvalidUpdate("begin changes only the step. Pass update to the write that finishes the step.")
+            raise InvalidUpdate("begin_effect changes only the effect. Pass update to the write that finishes the effect.")
         if native.get("upsert"):
-            raise InvalidUpdate("begin can't create an entity. Create it before, and omit upsert.")
+            raise InvalidUpdate("begin_effect can't create an entity. Create it before, and omit upsert.")
         check_not_in_transaction(
-            native, "begin", "Other workers wouldn't see the step until the commit. Call begin before the transaction."
+            native,
+            "begin_effect",
+            "Other workers wouldn't see the effect until the commit. Call begin_effect before the transaction.",
         )
         return self.make_attempt(write, native)
 
-    def change_step(
-        self, write: Write, native: Native, ledger: str, fence: str, change: Step | Document
+    def change_effect(
+        self, write: Write, native: Native, ledger: str, fence: str, change: Effect | Document
     ) -> CollectionAttempt:
-        """Return the update of the step's field. Its fence is the only condition."""
-        path = locate_step(hash_message(write.message, ledger))
-        if isinstance(change, Step):
+        """Return the update of the effect's field. Its fence is the only condition."""
+        path = locate_effect(hash_message(write.message, ledger))
+        if isinstance(change, Effect):
             fields = {path: change.as_fields()}
         else:
             fields = {f"{path}.{name}": value for name, value in change.items()}
@@ -298,9 +300,9 @@ class Flows(Engine):
     # --- one write and its refusal -----------------------------------------------------------------------------------
 
     def make_record_attempt(self, write: Write, native: Document) -> CollectionAttempt:
-        """Return the write that records the message and changes nothing else."""
+        """Return the write that remembers the message and changes nothing else."""
         options = {name: native[name] for name in ("session", "comment") if name in native}
-        parts = write._replace(emission=None, step=NO_STEP, burial=None)
+        parts = write._replace(emission=None, effect=NO_EFFECT, burial=None)
         return CollectionAttempt(self, parts, build_update(parts, write.key, None, options))
 
     def wait_for_majority(self, entity: Document, native: Document) -> Flow[None]:
@@ -404,8 +406,8 @@ class CollectionAttempt(NamedTuple):
         """Send the write. If it matched nothing or failed, read the document, and return it with the failure as a refusal."""
         flows, write, request = self.flows, self.write, self.request
         entry, returns_document = write.entry, self.writer == "find_one_and_update"
-        # A quick check first: only these can need the indexes. The begin of a step has already checked them.
-        if (flows.fields or entry.own.has_text or len(entry.checked) > 1) and not isinstance(write.step, Finishes):
+        # A quick check first: only these can need the indexes. The begin of an effect has already checked them.
+        if (flows.fields or entry.own.has_text or len(entry.checked) > 1) and not isinstance(write.effect, Finishes):
             yield from flows.check_collection(entry)
         if returns_document and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
             unknown = ", ".join(sorted(request.native.keys() - _ACCEPTED_ARGUMENTS))
@@ -485,7 +487,7 @@ class CollectionAttempt(NamedTuple):
         if failure is not None and not self.upsert:
             yield from self.raise_failure(refusal)
         # This write has no condition of the caller's, so the entity has changed between the write and the read, or a hint hides it.
-        if isinstance(write.step, Finishes) and not write.step.is_unsent:
+        if isinstance(write.effect, Finishes) and not write.effect.is_unsent:
             if attempts == MAX_ATTEMPTS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)
             return self
@@ -498,20 +500,20 @@ class CollectionAttempt(NamedTuple):
             # The entity was deleted in the meantime, and maybe created again: nothing else could refuse the message.
             return self._replace(upsert=True)
         if attempts == 1 and write.entry.has_predecessor and len(write.messages) > 1:
-            return self._replace(upsert=False)  # the gap that refused the fold might have been filled before the read
-        # Don't repeat a refused fold, which sends its messages one by one instead.
+            return self._replace(upsert=False)  # the gap that refused the batch might have been filled before the read
+        # Don't repeat a refused batch, which sends its messages one by one instead.
         if exists and len(write.messages) == 1 and (yield from self.is_condition_met()):
             return self._replace(upsert=False)  # the entity was created, or the gap filled, between the write and the read
         return None
 
-    def with_step(self, step: StepPart) -> CollectionAttempt:
-        """Return the attempt with this step instead of its own."""
-        write, request = self.write._replace(step=step), self.request
-        upsert = self.upsert and not isinstance(step, Finishes)  # an upsert would copy the fence into a new document
+    def with_effect(self, effect: EffectPart) -> CollectionAttempt:
+        """Return the attempt with this effect instead of its own."""
+        write, request = self.write._replace(effect=effect), self.request
+        upsert = self.upsert and not isinstance(effect, Finishes)  # an upsert would copy the fence into a new document
         native = {**request.native, "upsert": request.upsert}
         return self._replace(write=write, request=build_update(write, request.query, request.change, native), upsert=upsert)
 
-    def make_record(self) -> Flow[CollectionAttempt]:
+    def make_ledger_write(self) -> Flow[CollectionAttempt]:
         yield from ()
         return self.flows.make_record_attempt(self.write, self.request.native)
 
@@ -565,10 +567,10 @@ class InsertAttempt(NamedTuple):
         # The entity was deleted in the meantime, or no majority has it yet.
         return None if refusal.image.exists or self.write.entry.has_predecessor else self
 
-    def with_step(self, step: StepPart) -> InsertAttempt:
-        return self._replace(write=self.write._replace(step=step))
+    def with_effect(self, effect: EffectPart) -> InsertAttempt:
+        return self._replace(write=self.write._replace(effect=effect))
 
-    def make_record(self) -> Flow[CollectionAttempt]:
+    def make_ledger_write(self) -> Flow[CollectionAttempt]:
         yield from ()
         return self.flows.make_record_attempt(self.write, self.native)
 
@@ -594,7 +596,7 @@ def _read_fields(fields: object) -> tuple[str, ...]:
 
 
 _HINTED = (
-    "The step is open, but the write that finishes it didn't find the entity: the index in hint= might not contain it. Omit hint=, "
+    "The effect is open, but the write that finishes it didn't find the entity: the index in hint= might not contain it. Omit hint=, "
     "because the filter only identifies the entity."
 )
 

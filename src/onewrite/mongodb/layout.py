@@ -19,10 +19,10 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
+from onewrite.core.effect import make_effect_error
 from onewrite.core.features.tombstone import read_tombstone
-from onewrite.core.label import OURS, STEPS, TOMBSTONE, Slot
+from onewrite.core.label import EFFECTS, OURS, TOMBSTONE, Slot
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Terms
-from onewrite.core.step import make_step_error
 from onewrite.core.write import Image, Unreadable
 from onewrite.errors import LedgerMismatch
 from onewrite.outcome import Entity
@@ -69,13 +69,15 @@ def lookup(document: Document) -> Lookup:
 def read_image(terms: Terms, document: Document | None) -> Image:
     """Return the image of a document that was read after a refused write."""
     fields: Document = document or {}
-    steps: object = fields.get(STEPS, {})
-    if not isinstance(steps, Mapping):
-        raise make_step_error()
+    effects: object = fields.get(EFFECTS, {})
+    if not isinstance(effects, Mapping):
+        raise make_effect_error()
     is_gone = TOMBSTONE in fields
     is_shown = document is not None and not is_gone and not isinstance(document, Unreadable)
     entity = without_ledger(terms, fields) if is_shown else None
-    return Image(document is not None, is_gone, entity, lookup(fields), cast("Document", steps), fields, is_null_absent=True)
+    return Image(
+        document is not None, is_gone, entity, lookup(fields), cast("Document", effects), fields, is_null_absent=True
+    )
 
 
 def normalize(value: object) -> object:

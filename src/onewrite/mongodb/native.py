@@ -20,14 +20,14 @@ class _EveryCall(TypedDict, total=False):
     session: ClientSession | AsyncClientSession | None
 
 
-class SeenArguments(_EveryCall, total=False):
-    """The arguments of `seen` after the filter. It reads the whole document."""
+class PreviewArguments(_EveryCall, total=False):
+    """The arguments of `preview` after the filter. It reads the whole document."""
 
     collation: Collation | Mapping[str, Any] | None
 
 
-class BeginArguments(_EveryCall, total=False):
-    """The arguments of `begin` and `perform` after the filter and the step's arguments."""
+class EffectArguments(_EveryCall, total=False):
+    """The arguments of `begin_effect` and `perform_effect` after the filter and the effect's arguments."""
 
     missing_ok: bool
     rejected_ok: bool
@@ -40,8 +40,8 @@ class InsertOneArguments(_EveryCall, total=False):
     bypass_document_validation: bool | None
 
 
-class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
-    """The arguments of `update_one` after the filter and the update, and of `record` after the filter."""
+class UpdateOneArguments(PreviewArguments, InsertOneArguments, total=False):
+    """The arguments of `update_one` after the filter and the update, and of `remember` after the filter."""
 
     missing_ok: bool
     upsert: bool
@@ -51,7 +51,7 @@ class UpdateOneArguments(SeenArguments, InsertOneArguments, total=False):
     sort: Mapping[str, Any] | None
 
 
-class DeleteOneArguments(SeenArguments, total=False):
+class DeleteOneArguments(PreviewArguments, total=False):
     """The arguments of `delete_one` after the filter."""
 
     missing_ok: bool
@@ -66,7 +66,7 @@ class FindOneAndDeleteArguments(DeleteOneArguments, total=False):
     sort: Sort | None
 
 
-class FindOneAndUpdateArguments(SeenArguments, total=False):
+class FindOneAndUpdateArguments(PreviewArguments, total=False):
     """The arguments of `find_one_and_update` after the filter and the update."""
 
     missing_ok: bool
@@ -81,7 +81,7 @@ class FindOneAndUpdateArguments(SeenArguments, total=False):
     bypassDocumentValidation: bool  # pymongo sends these two options unchanged
 
 
-class FindOneArguments(SeenArguments, total=False):
+class FindOneArguments(PreviewArguments, total=False):
     """The arguments of `find_one` after the filter."""
 
     projection: Mapping[str, Any] | Iterable[str] | None

@@ -21,7 +21,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import CursorNotFound
 
 from onewrite.core.features.event import Outbox
-from onewrite.core.features.pending import Box, Broken, PendingEvent, Search, parse_source, read_box, try_read
+from onewrite.core.features.pending import Box, BrokenOutbox, PendingEvent, Search, parse_source, read_box, try_read
 from onewrite.core.flow import Call, Do, Flow
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.values import copy_value
@@ -56,8 +56,8 @@ class Outboxes:
         """Return a value that is equal for two keys of the same document."""
         return canonical(entity, self._codec)
 
-    def read_doorbell(self, entity: Document) -> Document:
-        """Return the key of the document that a caller passes instead of a doorbell."""
+    def read_notified(self, entity: Document) -> Document:
+        """Return the key of the document that a caller passes instead of a notification."""
         return self.entity(entity, None)
 
     def read_source(self, source: str) -> Document:
@@ -150,14 +150,14 @@ class Finder:
         self._has_found = False  # whether the cursor has found anything: a cursor that is lost before that isn't reopened
         self._ids: deque[Any] = deque()
 
-    def next(self) -> Flow[Box | Broken | Search | None]:
+    def next(self) -> Flow[Box | BrokenOutbox | Search | None]:
         """Return the next outbox, or None at the end. Each step is one request."""
         if not self._ids:
             return Search.CONTINUES if (yield from self._turn_page()) else None
         key = self._ids.popleft()
-        box = key if isinstance(key, Broken) else (yield from try_read(self._boxes.read, {"_id": key}))
+        box = key if isinstance(key, BrokenOutbox) else (yield from try_read(self._boxes.read, {"_id": key}))
         # The list of ids is older than the collection, so an outbox might have been cleared or postponed since.
-        return box if isinstance(box, Broken) or box.is_due(self._before) else Search.CONTINUES
+        return box if isinstance(box, BrokenOutbox) or box.is_due(self._before) else Search.CONTINUES
 
     def count_remaining(self) -> Flow[int]:
         """Return the number of documents that the search will find, up to a maximum."""
@@ -174,7 +174,7 @@ class Finder:
             until = {} if self._before is None else {"$lte": self._before}
             since = {"$gte": self._due} if isinstance(self._due, str) else {}
             query: dict[str, Any] = {OUTBOX.due: {"$exists": True, **until, **since}}
-            found_ids = [key for key in self._due_ids if not isinstance(key, Broken)]
+            found_ids = [key for key in self._due_ids if not isinstance(key, BrokenOutbox)]
             if found_ids:
                 query["_id"] = {"$nin": found_ids}
             arguments = query, {"_id": 1, OUTBOX.due: 1}
@@ -241,7 +241,7 @@ async def _read_page_async(cursor: Any) -> tuple[list[Any], bool]:
 def _read_id_and_due(document: Any) -> tuple[Any, object]:
     """Return an id and its due time.
 
-    If the id can't be read, return a `Broken` outbox with the error instead, so the document doesn't block the others.
+    If the id can't be read, return a `BrokenOutbox` with the error instead, so the document doesn't block the others.
     """
     if not isinstance(document, RawBSONDocument):
         return document["_id"], document[OUTBOX.due]
@@ -256,7 +256,7 @@ def _read_id_and_due(document: Any) -> tuple[Any, object]:
         reason, fields = error, {}
         with suppress(Exception):  # the document is then named by its bytes
             fields = BSON(document.raw).decode(LENIENT_CODEC)
-    return Broken({"_id": fields.get("_id", bytes(document.raw))}, reason), fields.get(OUTBOX.due)
+    return BrokenOutbox({"_id": fields.get("_id", bytes(document.raw))}, reason), fields.get(OUTBOX.due)
 
 
 # Values that are read with these options are written unchanged. The caller's options could change them.

@@ -3,7 +3,7 @@
 - `image.py` is an engine-neutral image of an entity. `dynamodb.py` and `mongodb.py` read it, scan for it, and write only if
   the entity is unchanged. `stores.py` creates them from the command line, whose shared options are in `options.py`.
 - `report.py` prints text or JSON, chooses the exit code, and logs what was done.
-- `inspect.py` and `repair.py` (`forget`, `set-mark`, `clear`) show and repair entities, with `answers.py` and `changes.py`.
+- `inspect.py` and `repair.py` (`forget`, `set-mark`, `clear`) show and repair entities, with `predictions.py` and `changes.py`.
 """
 
 from __future__ import annotations

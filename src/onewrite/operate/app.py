@@ -36,10 +36,10 @@ _VERBS = {
         "Then it finishes the work in progress. --once ends with exit code 1 if something failed, and with 5 if an event is "
         "still pending or an outbox can't be read. --stuck ends with 5 if it lists anything.",
     ),
-    "steps": _Verb(
-        "steps",
-        "List open steps, which were begun and not finished, with the oldest first.",
-        "This reads the whole store. The exit code is 5 if it lists a step, or if an entity has something else in a step's "
+    "effects": _Verb(
+        "effects",
+        "List open effects, which were begun and not finished, with the oldest first.",
+        "This reads the whole store. The exit code is 5 if it lists an effect, or if an entity has something else in an effect's "
         "place.",
     ),
     "doctor": _Verb(
@@ -50,7 +50,7 @@ _VERBS = {
     ),
     "inspect": _Verb(
         "inspect",
-        "Show what an entity holds: ledgers with their IDs and marks, pending events, open steps, a tombstone, and their bytes.",
+        "Show what an entity holds: ledgers with their IDs and marks, pending events, open effects, a tombstone, and their bytes.",
         "With --message, also show the outcome of a delivery of that message, and the reason. This only reads. The exit code "
         "is 3 if there is no such entity.",
     ),

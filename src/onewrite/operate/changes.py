@@ -9,16 +9,15 @@ from itertools import product
 from shlex import quote
 from typing import cast
 
+from onewrite.core.effect import read_effect
 from onewrite.core.features.tombstone import read_tombstone
 from onewrite.core.label import TOKEN, TOMBSTONE, Slot, is_ours
 from onewrite.core.ledgers import HighWaterMark
 from onewrite.core.ledgers.entry import ABSENT
 from onewrite.core.ledgers.marks import locate_mark
-from onewrite.core.step import read_step
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.identity.cloudevents import cloudevent_key
 from onewrite.message import Message, full_name, is_sortable, sortable
-from onewrite.operate.answers import Inquiry, Prediction, judge, list_possible_ledgers, predict_outcomes
 from onewrite.operate.image import (
     CannotRepair,
     Edit,
@@ -34,6 +33,7 @@ from onewrite.operate.image import (
     read_id,
 )
 from onewrite.operate.options import read_sequence
+from onewrite.operate.predictions import Inquiry, Prediction, judge, list_possible_ledgers, predict_outcomes
 from onewrite.operate.report import NothingToDo, format_count
 
 Drop = tuple[Slot, tuple[str, ...]]
@@ -71,9 +71,11 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
         raise CannotRepair(f"The ledgers {names} both hold the message. Choose the one to change with --attribute.")
     if not holders:
         _check_forgettable(choices, inquiry)
-        for answer in predict_outcomes(image, inquiry):
-            if answer.is_known:
-                raise CannotRepair(f"No ledger here can forget {full_name(inquiry.message)}: {_describe_answer(answer)}.")
+        for prediction in predict_outcomes(image, inquiry):
+            if prediction.is_known:
+                raise CannotRepair(
+                    f"No ledger here can forget {full_name(inquiry.message)}: {_describe_prediction(prediction)}."
+                )
         hint = " ".join(list_hints(image, inquiry) or (_NAME_IT,))
         raise NothingToDo(
             f"No ledger of {image.name} holds {full_name(inquiry.message)}, so there is nothing to forget. {hint}"
@@ -83,9 +85,11 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
     fields = list_read_fields(image, family, [slot for slot, _ in drops])
     edit = Edit(fields, removes=_list_token(image), drops=tuple(drops))
     after = drop_members(image, edit)
-    answer = judge(after, list_possible_ledgers(ledger, ledgers)[0], inquiry.message, inquiry.now)
-    if answer.outcome != "Applied":
-        raise CannotRepair(f"Forgetting it wouldn't help: a delivery would still be {answer.outcome}, because {answer.why}.")
+    prediction = judge(after, list_possible_ledgers(ledger, ledgers)[0], inquiry.message, inquiry.now)
+    if prediction.outcome != "Applied":
+        raise CannotRepair(
+            f"Forgetting it wouldn't help: a delivery would still be {prediction.outcome}, because {prediction.why}."
+        )
     others = [other for other in predict_outcomes(after, replace(inquiry, attribute=None)) if other.is_known]
     changes = tuple([f"{image.layout.place_of(slot)} loses {member!r}" for slot, members in drops for member in members])
     return Repair(edit, changes, tuple(_describe_forgetting(image, inquiry.message, drops, others)))
@@ -94,21 +98,21 @@ def forget(image: EntityImage, inquiry: Inquiry) -> Repair:
 def find_other_names(image: EntityImage, inquiry: Inquiry) -> list[Message]:
     """Return the message's other names in the entity: with another source or part, or as a CloudEvent.
 
-    A ledger or an open step holds these names. A ledger can hold only hashes, so this function tries every name that
-    the entity shows: sources and parts of marks, readable IDs, steps, and the texts and numbers of its own fields, because a
+    A ledger or an open effect holds these names. A ledger can hold only hashes, so this function tries every name that
+    the entity shows: sources and parts of marks, readable IDs, effects, and the texts and numbers of its own fields, because a
     message's source is usually the key of the entity that it changes.
     """
     ledgers = find_ledgers(image, inquiry.now, inquiry.attribute)
-    steps: list[Message] = []
-    for value in image.steps.values():
-        with suppress(LedgerMismatch):  # `inspect` reports damaged steps
-            steps.append(read_step(value).message)
+    effects: list[Message] = []
+    for value in image.effects.values():
+        with suppress(LedgerMismatch):  # `inspect` reports damaged effects
+            effects.append(read_effect(value).message)
     pairs: list[tuple[str, tuple[str, ...]]] = []
     for ledger in ledgers:
         named_ids = [read_id(text) for id_set in ledger.sets for text in id_set.ids]
         pairs += [(mark.source, mark.parts) for mark in ledger.marks]
         pairs += [(named_id.source, named_id.parts) for named_id in named_ids]
-    pairs += [(step.source, step.parts) for step in steps if step.id in _list_ids(step.source, inquiry)]
+    pairs += [(effect.source, effect.parts) for effect in effects if effect.id in _list_ids(effect.source, inquiry)]
     own_texts = [image.layout.spell_raw(value) for name, value in image.raw.items() if not is_ours(name)]
     sources = [
         "",
@@ -127,7 +131,7 @@ def find_other_names(image: EntityImage, inquiry: Inquiry) -> list[Message]:
             except InvalidMessage:  # the field is too long for a source
                 continue
             variant = replace(inquiry, message=message)
-            is_open = any((step.id, step.source, step.parts) == (message.id, source, parts) for step in steps)
+            is_open = any((effect.id, effect.source, effect.parts) == (message.id, source, parts) for effect in effects)
             if is_open or any(_find_drops(ledger, ledgers, variant) for ledger in ledgers if not ledger.moved_to):
                 messages.append(message)
     return messages
@@ -225,8 +229,10 @@ def _check_forgettable(choices: list[EntityLedger], inquiry: Inquiry) -> None:
             )
 
 
-def _describe_answer(answer: Prediction) -> str:
-    return f"{answer.ledger or 'a store'} in {answer.attribute} returns {answer.outcome}, because {answer.why}"
+def _describe_prediction(prediction: Prediction) -> str:
+    return (
+        f"{prediction.ledger or 'a store'} in {prediction.attribute} returns {prediction.outcome}, because {prediction.why}"
+    )
 
 
 def _describe_forgetting(image: EntityImage, message: Message, drops: list[Drop], others: list[Prediction]) -> Iterator[str]:
@@ -235,9 +241,9 @@ def _describe_forgetting(image: EntityImage, message: Message, drops: list[Drop]
         "it happens twice."
     )
     if others:
-        yield f"Some stores still refuse it: {'; '.join(map(_describe_answer, others))}."
+        yield f"Some stores still refuse it: {'; '.join(map(_describe_prediction, others))}."
     for slot, members in drops:
-        # Only MessageIds gives a plain ID this meaning. Its set is the user's own attribute.
+        # Only IdSet gives a plain ID this meaning. Its set is the user's own attribute.
         if message.id in members and not is_ours(slot.group):
             yield (
                 f"{image.layout.place_of(slot)} holds the ID alone, which counts for every source. So message "
@@ -270,7 +276,7 @@ def set_mark(image: EntityImage, target: TargetMark, now: float) -> Repair:
             f"{image.layout.place_of(slot)} holds {before!r}, which isn't a mark, so another writer uses this field. "
             "Repair it by hand."
         )
-    _check_no_step(image, ledger.attribute, target)
+    _check_no_effect(image, ledger.attribute, target)
     mark = None if target.value is None else parse_mark(image, target.value, before)
     if mark == before or (mark is None and before is ABSENT):
         raise NothingToDo(f"{image.layout.place_of(slot)} is already {'absent' if mark is None else repr(mark)}.")
@@ -321,7 +327,7 @@ def parse_mark(image: EntityImage, text: str, before: object) -> int | str:
         return mark
     if isinstance(sequence, str) and before is not ABSENT:
         raise CannotRepair(f"The mark is the number {before}, but {text!r} isn't a number. Pass a number.")
-    if isinstance(sequence, int) and abs(sequence) > image.layout.largest:
+    if isinstance(sequence, int) and abs(sequence) > image.layout.max_number:
         raise CannotRepair(
             f"{image.layout.engine} can't store {text} exactly. Pass onewrite.sortable({text}), which is "
             f"{sortable(abs(sequence))!r}."
@@ -366,15 +372,15 @@ def _describe_span(low: object, high: object) -> str:
     return f"The sequences after {low!r} up to {high!r}"
 
 
-def _check_no_step(image: EntityImage, attribute: str, target: TargetMark) -> None:
-    """Raise if a message of the source has an open step, because such a step couldn't finish after the change."""
-    for value in image.steps.values():
-        step = read_step(value)
-        is_same = step.message.source == target.source and step.message.parts == target.parts
-        if is_same and step.ledger == attribute:
+def _check_no_effect(image: EntityImage, attribute: str, target: TargetMark) -> None:
+    """Raise if a message of the source has an open effect, because such an effect couldn't finish after the change."""
+    for value in image.effects.values():
+        effect = read_effect(value)
+        is_same = effect.message.source == target.source and effect.message.parts == target.parts
+        if is_same and effect.ledger == attribute:
             raise CannotRepair(
-                f"The {full_name(step.message)} has an open step, which it couldn't finish after this change. Wait until it "
-                "is finished, or release it. To list open steps, run `onewrite steps`."
+                f"The {full_name(effect.message)} has an open effect, which it couldn't finish after this change. Wait until it "
+                "is finished, or release it. To list open effects, run `onewrite effects`."
             )
 
 
@@ -383,10 +389,10 @@ def clear(image: EntityImage, attribute: str | None, now: float) -> Repair:
     _check_alive(image)
     ledgers = find_ledgers(image, now, attribute)
     ledger = _choose_ledger_to_clear(ledgers, attribute)
-    if any(read_step(step).ledger == ledger.attribute for step in image.steps.values()):
+    if any(read_effect(effect).ledger == ledger.attribute for effect in image.effects.values()):
         raise CannotRepair(
-            "A step of this ledger is open. Wait until it is finished, or release it. To list open steps, run "
-            "`onewrite steps`."
+            "An effect of this ledger is open. Wait until it is finished, or release it. To list open effects, run "
+            "`onewrite effects`."
         )
     fields = [name for name in image.list_fields(ledger.attribute) if name != ledger.attribute]
     if not fields:
@@ -427,7 +433,7 @@ def _describe_clearing(image: EntityImage, ledger: EntityLedger, ledgers: list[E
     earlier = [former.attribute for former in find_predecessors(ledgers, ledger.attribute) if former.ledgers]
     if ledger.ledgers and (others := [*earlier, *find_text_sets(image)]):
         yield (
-            f"Marks in {', '.join(map(repr, others))} stay. Stores with that ledger in also= still refuse those messages."
+            f"Marks in {', '.join(map(repr, others))} stay. Stores with that ledger in previous= still refuse those messages."
         )
     yield "This includes messages in queues and dead-letter queues, and replays."
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 from botocore.exceptions import ClientError
 
 from onewrite.core.flow import Call, Flow
-from onewrite.core.label import PREFIX, STEP, STEPS, Slot
+from onewrite.core.label import EFFECT, EFFECTS, PREFIX, Slot
 from onewrite.core.ledgers.ring import SLOTS
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
@@ -38,7 +38,7 @@ def _spell_raw(value: Mapping[str, Any]) -> str | None:
     return str(int(number)) if number == int(number) else None
 
 
-LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, _LEDGER_NAMES, _spell_raw, has_token=True, largest=10**38 - 1)
+LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, _LEDGER_NAMES, _spell_raw, has_token=True, max_number=10**38 - 1)
 
 
 class TableStore:
@@ -143,7 +143,7 @@ def make_image(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage
         fields={name: item_lookup(Slot(name)) for name in values},
         slots={slot: item_lookup(slot) for slot in names_by_slot},
         lookup=item_lookup,
-        steps=_read_steps(values),
+        effects=_read_effects(values),
         sizes=sizes,
         slot_sizes={slot: sizes[name] for slot, name in names_by_slot.items()},
         size=sum(sizes.values()),
@@ -156,13 +156,13 @@ def _sort_members(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return {kind: sorted(members)} if kind in ("SS", "NS", "BS") else value
 
 
-def _read_steps(fields: Mapping[str, Any]) -> dict[str, object]:
-    """Return the open steps by their marks. If the set contains something else, show it as a step without a mark."""
-    marks: object = fields.get(STEPS, frozenset[object]())
+def _read_effects(fields: Mapping[str, Any]) -> dict[str, object]:
+    """Return the open effects by their marks. If the set contains something else, show it as an effect without a mark."""
+    marks: object = fields.get(EFFECTS, frozenset[object]())
     if not isinstance(marks, AbstractSet):
         return {"": marks}
     names = [mark if isinstance(mark, str) else "" for mark in cast("AbstractSet[object]", marks)]
-    return {name: fields.get(f"{STEP}{name}") for name in sorted(names)}
+    return {name: fields.get(f"{EFFECT}{name}") for name in sorted(names)}
 
 
 def format_key(key: Mapping[str, Any]) -> str:

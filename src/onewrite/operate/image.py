@@ -11,13 +11,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
+from onewrite.core.effect import Effect, read_effect
 from onewrite.core.flow import Call, Flow
 from onewrite.core.label import (
-    DEFAULT_SET,
+    EFFECTS,
     OUTBOX,
-    STEPS,
     TOKEN,
     TOMBSTONE,
+    USUAL_SET,
     Slot,
     describe_unread_label,
     is_caller_name,
@@ -27,11 +28,10 @@ from onewrite.core.label import (
     make_name_prefix,
     read_ledger_name,
 )
-from onewrite.core.ledgers import HighWaterMark, Ledger, MessageIds, SeenIds
+from onewrite.core.ledgers import HighWaterMark, IdSet, Ledger, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Lookup, Remember
 from onewrite.core.ledgers.ring import Span, find_span, make_window
 from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION, UNITS
-from onewrite.core.step import Step, read_step
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
 from onewrite.operate.labels import LabelledLedger, find_labels
@@ -51,7 +51,7 @@ class Layout(NamedTuple):
     # Returns the text that consumers use for a raw source value, or None if consumers can differ.
     spell_raw: Callable[[Any], str | None]
     has_token: bool
-    largest: int  # the largest number that it stores exactly
+    max_number: int  # the largest number that it stores exactly
 
     def is_made_by(self, attribute: str, name: str) -> bool:
         """Whether the field with this name belongs to the ledger with this attribute."""
@@ -77,7 +77,7 @@ class EntityImage:
     fields: Mapping[str, object]
     slots: Mapping[Slot, object]
     lookup: Lookup
-    steps: Mapping[str, object]  # open steps, by their marks
+    effects: Mapping[str, object]  # open effects, by their marks
     sizes: Mapping[str, int]
     slot_sizes: Mapping[Slot, int]
     size: int
@@ -152,12 +152,12 @@ _RING = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
 _READABLE_ID = re.compile(r"@(?P<name>[^/]*)/(?P<id>.*)", re.DOTALL)
 
 
-class IdSet(NamedTuple):
+class StoredIds(NamedTuple):
     """A set of IDs in one slot, kept by `ledger`. `span` is when they were written, unless they are kept forever."""
 
     slot: Slot
     place: str
-    ledger: SeenIds | MessageIds
+    ledger: SeenIds | IdSet
     ids: tuple[str, ...]
     span: Span | None
     size: int
@@ -192,7 +192,7 @@ class EntityLedger:
     label: LabelledLedger | None
     text: object
     is_named: bool  # the entity shows it, not only the operator
-    sets: tuple[IdSet, ...]
+    sets: tuple[StoredIds, ...]
     marks: tuple[SourceMark, ...]
     foreign: tuple[Foreign, ...]
     size: int
@@ -221,10 +221,10 @@ class EntityLedger:
         return tuple({ledger.layout: ledger for ledger in ledgers}.values())
 
 
-def find_step(stored_step: object) -> Step | LedgerMismatch:
-    """Return the step, or the error of `read_step`: one damaged entity must not hide all others."""
+def find_effect(stored_effect: object) -> Effect | LedgerMismatch:
+    """Return the effect, or the error of `read_effect`: one damaged entity must not hide all others."""
     try:
-        return read_step(stored_step)
+        return read_effect(stored_effect)
     except LedgerMismatch as error:
         return error
 
@@ -233,21 +233,21 @@ def find_ledgers(image: EntityImage, now: float, *asked: str | None) -> list[Ent
     """Return every ledger that the entity names or the operator asks for, sorted by attribute.
 
     An entity names a ledger by any content in its label's place, by the label of a ledger that moved there, and by its open
-    steps.
+    effects.
     """
     labels = {label.attribute: label for label in find_labels(image.fields.items())}
-    steps = [find_step(value) for value in image.steps.values()]
-    names = [DEFAULT_SET] if DEFAULT_SET in find_text_sets(image) else []
+    effects = [find_effect(value) for value in image.effects.values()]
+    names = [USUAL_SET] if USUAL_SET in find_text_sets(image) else []
     names += [name for name in image.fields if is_label_name(name)]
     names += [label.moved_to for label in labels.values() if label.moved_to is not None]
-    names += [step.ledger for step in steps if isinstance(step, Step)]
+    names += [effect.ledger for effect in effects if isinstance(effect, Effect)]
     named = {name for name in names if is_label_name(name) or is_caller_name(name)}
     attributes = sorted({*named, *[name for name in asked if name is not None]})
     return [_read_ledger(image, now, name, labels.get(name), is_named=name in named) for name in attributes]
 
 
 def find_text_sets(image: EntityImage) -> dict[str, frozenset[str]]:
-    """Return the caller's attributes that could be sets of IDs, as handlers keep them by hand or in a `MessageIds`."""
+    """Return the caller's attributes that could be sets of IDs, as handlers keep them by hand or in an `IdSet`."""
     return {
         slot.group: cast("frozenset[str]", content)
         for slot, content in image.slots.items()
@@ -271,18 +271,18 @@ def _read_ledger(
         label,
         text,
         is_named,
-        sets=tuple([content for content in contents if isinstance(content, IdSet)]),
+        sets=tuple([content for content in contents if isinstance(content, StoredIds)]),
         marks=tuple([content for content in contents if isinstance(content, SourceMark)]),
         foreign=tuple([content for content in contents if isinstance(content, Foreign)]),
         size=image.sum_sizes(image.list_fields(attribute)),
     )
 
 
-def _read_contents(image: EntityImage, attribute: str, now: float) -> Iterator[IdSet | SourceMark | Foreign]:
+def _read_contents(image: EntityImage, attribute: str, now: float) -> Iterator[StoredIds | SourceMark | Foreign]:
     """Yield the contents of a ledger's slots, except for its label, in the order of their places."""
     if not is_ours(attribute):
         if Slot(attribute) in image.slots:
-            yield _read_id_set(image, Slot(attribute), MessageIds(attribute))
+            yield _read_id_set(image, Slot(attribute), IdSet(attribute))
         return
     prefix, name = make_name_prefix(attribute), read_ledger_name(attribute)
     slots = [slot for slot in image.slots if slot.group.startswith(prefix)]
@@ -300,7 +300,7 @@ def _read_contents(image: EntityImage, attribute: str, now: float) -> Iterator[I
                 yield _read_ring_ids(image, slot, ledger, now)
 
 
-def _read_ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> IdSet | Foreign:
+def _read_ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) -> StoredIds | Foreign:
     if not re.fullmatch("r[0-5]", slot.key):
         return _make_foreign(image, slot)
     ring_window = make_window(cast("timedelta", ledger.retention), cast("timedelta", ledger.skew))
@@ -308,14 +308,14 @@ def _read_ring_ids(image: EntityImage, slot: Slot, ledger: SeenIds, now: float) 
     return _read_id_set(image, slot, ledger, span)
 
 
-def _read_id_set(image: EntityImage, slot: Slot, ledger: SeenIds | MessageIds, span: Span | None = None) -> IdSet | Foreign:
+def _read_id_set(image: EntityImage, slot: Slot, ledger: SeenIds | IdSet, span: Span | None = None) -> StoredIds | Foreign:
     content = image.slots[slot]
     if not isinstance(content, frozenset) or not all(
         isinstance(member, str) for member in cast("frozenset[object]", content)
     ):
         return _make_foreign(image, slot)
     ids = tuple(sorted(cast("frozenset[str]", content)))
-    return IdSet(slot, image.layout.place_of(slot), ledger, ids, span, size=image.slot_sizes[slot])
+    return StoredIds(slot, image.layout.place_of(slot), ledger, ids, span, size=image.slot_sizes[slot])
 
 
 def _read_mark(image: EntityImage, slot: Slot) -> SourceMark | Foreign:
@@ -360,7 +360,7 @@ def choose_ledger(ledger: EntityLedger) -> Ledger:
         return ledger.label.ledger
     if ledger.text is not ABSENT:
         raise LedgerMismatch(describe_unread_label(ledger.attribute, ledger.text))
-    return SeenIds(name=read_ledger_name(ledger.attribute)) if ledger.is_new else MessageIds(ledger.attribute)
+    return SeenIds(name=read_ledger_name(ledger.attribute)) if ledger.is_new else IdSet(ledger.attribute)
 
 
 def list_read_fields(
@@ -371,7 +371,7 @@ def list_read_fields(
     Every guarded write changes the entity's token. On an engine without tokens it changes one of the ledger's fields, so all
     of them are included. So no write goes unnoticed.
     """
-    names, all_slots = [STEPS, TOMBSTONE], list(slots)
+    names, all_slots = [EFFECTS, TOMBSTONE], list(slots)
     if image.layout.has_token:
         names.append(TOKEN)
     for stored_ledger in family:
@@ -379,7 +379,7 @@ def list_read_fields(
         for ledger in (
             stored_ledger.ledgers if stored_ledger.moved_to else (choose_ledger(stored_ledger), *stored_ledger.ledgers)
         ):
-            if isinstance(ledger, SeenIds | MessageIds):
+            if isinstance(ledger, SeenIds | IdSet):
                 id_sets = make_remember(ledger, Message("any"), 0).sets  # the same for every message, at any time
                 all_slots += [*id_sets.live, *id_sets.dead]
         if not image.layout.has_token:
@@ -387,6 +387,6 @@ def list_read_fields(
     return tuple(dict.fromkeys([*names, *map(image.layout.field_of, all_slots), *fields]))
 
 
-def make_remember(ledger: SeenIds | MessageIds, message: Message, now: float) -> Remember:
+def make_remember(ledger: SeenIds | IdSet, message: Message, now: float) -> Remember:
     """Return the change with which a ledger of IDs remembers a message, with the message's mark in every spelling."""
     return cast("Remember", ledger.entry(message, now).own)

@@ -7,18 +7,17 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from onewrite.core.effect import Effect
 from onewrite.core.features.pending import read_box
 from onewrite.core.features.tombstone import read_tombstone
-from onewrite.core.label import OUTBOX, STEP, STEPS, TOKEN, TOMBSTONE, Slot, is_ours, make_label_name
-from onewrite.core.ledgers import MessageIds, SeenIds
-from onewrite.core.step import Step
+from onewrite.core.label import EFFECT, EFFECTS, OUTBOX, TOKEN, TOMBSTONE, Slot, is_ours, make_label_name
+from onewrite.core.ledgers import IdSet, SeenIds
 from onewrite.core.values import moment
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
-from onewrite.operate.answers import Inquiry, predict_outcomes
 from onewrite.operate.changes import list_hints, resolve_event
 from onewrite.operate.exits import Exit
-from onewrite.operate.image import EntityImage, EntityLedger, IdSet, find_ledgers, find_step, read_id
+from onewrite.operate.image import EntityImage, EntityLedger, StoredIds, find_effect, find_ledgers, read_id
 from onewrite.operate.modules import STORE, find_ledger
 from onewrite.operate.options import (
     Options,
@@ -31,6 +30,7 @@ from onewrite.operate.options import (
     make_number_reader,
     refuse_ineffective,
 )
+from onewrite.operate.predictions import Inquiry, predict_outcomes
 from onewrite.operate.report import escape, format_count, run_verb, tell, tell_json
 from onewrite.operate.stores import open_store, read_entity
 
@@ -83,19 +83,23 @@ def make_document(image: EntityImage, now: float, attribute: str | None, inquiry
         for ledger in find_ledgers(image, now, attribute)
         if ledger.attribute == attribute or (attribute is None and ledger.size)
     ]
-    answers = predict_outcomes(image, inquiry) if inquiry else []
+    predictions = predict_outcomes(image, inquiry) if inquiry else []
     return {
         "entity": image.name,
         "bytes": image.size,
         "ours": image.sum_sizes(image.our_fields),
         "ledgers": [_export_ledger(ledger, now) for ledger in ledgers],
         "outboxes": [_export_outbox(image)] if OUTBOX.label in image.fields and attribute in (None, OUTBOX.label) else [],
-        "steps": [_export_step(image, mark, now) for mark in sorted(image.steps)],
-        "step_bytes": image.sum_sizes(tuple([name for name in image.fields if name == STEPS or name.startswith(STEP)])),
+        "effects": [_export_effect(image, mark, now) for mark in sorted(image.effects)],
+        "effect_bytes": image.sum_sizes(
+            tuple([name for name in image.fields if name == EFFECTS or name.startswith(EFFECT)])
+        ),
         "token_bytes": image.sum_sizes((TOKEN,)) if TOKEN in image.fields else 0,
         "tombstone": _export_tombstone(image),
-        "answers": [answer._asdict() for answer in answers],
-        "hints": [*list_hints(image, inquiry)] if inquiry and not any(answer.is_known for answer in answers) else [],
+        "predictions": [prediction._asdict() for prediction in predictions],
+        "hints": [*list_hints(image, inquiry)]
+        if inquiry and not any(prediction.is_known for prediction in predictions)
+        else [],
     }
 
 
@@ -115,11 +119,11 @@ def _export_ledger(ledger: EntityLedger, now: float) -> dict[str, Any]:
     }
 
 
-def _export_id_set(id_set: IdSet, now: float) -> dict[str, Any]:
+def _export_id_set(id_set: StoredIds, now: float) -> dict[str, Any]:
     span = id_set.span
     return {
         "place": id_set.place,
-        "by_hand": isinstance(id_set.ledger, MessageIds),
+        "by_hand": isinstance(id_set.ledger, IdSet),
         "since": None if span is None else moment(span.since),
         "until": None if span is None or span.until > now else moment(span.until),
         "live": span is None or span.live,
@@ -128,7 +132,7 @@ def _export_id_set(id_set: IdSet, now: float) -> dict[str, Any]:
     }
 
 
-def _export_id(id_set: IdSet, mark: str) -> dict[str, Any]:
+def _export_id(id_set: StoredIds, mark: str) -> dict[str, Any]:
     """Return a mark as JSON: its hash, or a readable mark's id, source, and parts."""
     if isinstance(id_set.ledger, SeenIds) and not id_set.ledger.readable:
         return {"hash": mark}
@@ -165,20 +169,20 @@ def _export_outbox(image: EntityImage) -> dict[str, Any]:
     }
 
 
-def _export_step(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
-    step = find_step(image.steps[mark])
-    if not isinstance(step, Step):
-        return {"damaged": str(step)}
+def _export_effect(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
+    effect = find_effect(image.effects[mark])
+    if not isinstance(effect, Effect):
+        return {"damaged": str(effect)}
     return {
-        "message": step.message.id,
-        **_export_source(step.message.source, step.message.parts),
-        "sequence": step.message.sequence,
-        "key": step.key,
-        "begun": moment(step.since),
-        "until": moment(step.until),
-        "lease_is_over": now >= step.until,
-        "unsent": step.is_unsent,
-        "ledger": step.ledger,
+        "message": effect.message.id,
+        **_export_source(effect.message.source, effect.message.parts),
+        "sequence": effect.message.sequence,
+        "key": effect.key,
+        "begun": moment(effect.since),
+        "until": moment(effect.until),
+        "lease_is_over": now >= effect.until,
+        "unsent": effect.is_unsent,
+        "ledger": effect.ledger,
     }
 
 
@@ -211,18 +215,18 @@ def format_lines(document: Document, message: Message | None) -> Iterator[str]:
     for outbox in document["outboxes"]:
         yield ""
         yield from _format_outbox(outbox, document["bytes"])
-    yield from _format_steps(document)
+    yield from _format_effects(document)
     if document["token_bytes"]:
         yield ""
         yield f"The token of the last write, {document['token_bytes']} bytes"
     yield from _format_tombstone(document["tombstone"])
     if not any(
-        [document["ledgers"], document["outboxes"], document["steps"], document["tombstone"], document["token_bytes"]]
+        [document["ledgers"], document["outboxes"], document["effects"], document["tombstone"], document["token_bytes"]]
     ):
         yield "The entity has nothing of onewrite."
     if message is not None:
         yield ""
-        yield from _format_answers(document["answers"], message)
+        yield from _format_predictions(document["predictions"], message)
         yield from [escape(hint) for hint in document["hints"]]
 
 
@@ -240,7 +244,9 @@ def _format_ledger(ledger: Document, total: int) -> Iterator[str]:
 
 def _describe_layout(ledger: Document) -> str:
     if ledger["moved_to"]:
-        return f"which has moved to {escape(ledger['moved_to'])}; the rest here counts for stores with this ledger in also="
+        return (
+            f"which has moved to {escape(ledger['moved_to'])}; the rest here counts for stores with this ledger in previous="
+        )
     if ledger["other_version"]:
         return f"written by another version of onewrite, as {escape(ledger['other_version'])!r}"
     if ledger["kept"] is None:
@@ -287,25 +293,25 @@ def _format_outbox(outbox: Document, total: int) -> Iterator[str]:
         yield f"  and {more} more, which --json shows"
 
 
-def _format_steps(document: Document) -> Iterator[str]:
-    if not document["steps"]:
+def _format_effects(document: Document) -> Iterator[str]:
+    if not document["effects"]:
         return
     yield ""
-    yield f"{format_count(len(document['steps']), 'open step')}: {_format_share(document['step_bytes'], document['bytes'])}"
-    for step in document["steps"]:
-        if "damaged" in step:
-            yield f"  {step['damaged']}"
+    yield f"{format_count(len(document['effects']), 'open effect')}: {_format_share(document['effect_bytes'], document['bytes'])}"
+    for effect in document["effects"]:
+        if "damaged" in effect:
+            yield f"  {effect['damaged']}"
             continue
-        of_source = f" of {_describe_source(step)}" if step["source"] or step["parts"] else ""
-        lease = f"begun at {step['begun']}, with a lease until {step['until']}"
-        if step["unsent"]:
+        of_source = f" of {_describe_source(effect)}" if effect["source"] or effect["parts"] else ""
+        lease = f"begun at {effect['begun']}, with a lease until {effect['until']}"
+        if effect["unsent"]:
             lease = (
-                f"begun at {step['begun']} and released at {step['until']} before its effect was sent: the next begin or "
+                f"begun at {effect['begun']} and released at {effect['until']} before it was sent: the next begin_effect or "
                 "write of the message ends it"
             )
-        elif step["lease_is_over"]:
-            lease += ": it is unknown whether its effect happened"
-        yield f"  message {escape(step['message'])}{of_source}: {lease}, key {escape(step['key'])}, for the ledger {escape(step['ledger'])}"
+        elif effect["lease_is_over"]:
+            lease += ": it is unknown whether the effect happened"
+        yield f"  message {escape(effect['message'])}{of_source}: {lease}, key {escape(effect['key'])}, for the ledger {escape(effect['ledger'])}"
 
 
 def _format_tombstone(tombstone: Document | None) -> Iterator[str]:
@@ -319,16 +325,18 @@ def _format_tombstone(tombstone: Document | None) -> Iterator[str]:
     yield f"A tombstone: the entity was deleted at {escape(tombstone['at'])}. The database removes it {when}, by {escape(tombstone['ttl'])}."
 
 
-def _format_answers(answers: list[Document], message: Message) -> Iterator[str]:
-    new_ledger_answer = ("", make_label_name(""), "Applied")
-    if [(answer["ledger"], answer["attribute"], answer["outcome"]) for answer in answers] == [new_ledger_answer]:
+def _format_predictions(predictions: list[Document], message: Message) -> Iterator[str]:
+    new_ledger_prediction = ("", make_label_name(""), "Applied")
+    if [(prediction["ledger"], prediction["attribute"], prediction["outcome"]) for prediction in predictions] == [
+        new_ledger_prediction
+    ]:
         yield "The entity has no ledger yet, so a delivery would be Applied if your own condition holds."
         return
     yield f"The outcome of a delivery of {full_name(message)}:"
-    for answer in answers:
-        from_ledger = f" from {answer['ledger']}" if answer["ledger"] else ""
-        why = escape(answer["why"].removesuffix("."))
-        yield f"  {answer['outcome']}{from_ledger} in {escape(answer['attribute'])}: {why}."
+    for prediction in predictions:
+        from_ledger = f" from {prediction['ledger']}" if prediction["ledger"] else ""
+        why = escape(prediction["why"].removesuffix("."))
+        yield f"  {prediction['outcome']}{from_ledger} in {escape(prediction['attribute'])}: {why}."
 
 
 def _format_share(part: int, total: int) -> str:

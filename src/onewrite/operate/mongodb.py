@@ -16,7 +16,7 @@ from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
 from onewrite.core.flow import Call, Do, Flow
-from onewrite.core.label import PREFIX, STEPS, Slot
+from onewrite.core.label import EFFECTS, PREFIX, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
 from onewrite.mongodb.flows import require_majority
@@ -40,7 +40,9 @@ def _spell_raw(value: object) -> str | None:
     return str(int(value)) if isinstance(value, int) else str(value)
 
 
-LAYOUT = Layout("MongoDB", attrgetter("group"), locate_slot, _LEDGER_NAMES, _spell_raw, has_token=False, largest=2**63 - 1)
+LAYOUT = Layout(
+    "MongoDB", attrgetter("group"), locate_slot, _LEDGER_NAMES, _spell_raw, has_token=False, max_number=2**63 - 1
+)
 
 
 class CollectionStore:
@@ -141,16 +143,16 @@ class CollectionScan:
         return [make_image(document) for document in fresh]
 
 
-def sample_documents(most: int) -> Flow[list[EntityImage]]:
+def sample_documents(limit: int) -> Flow[list[EntityImage]]:
     """Return documents that MongoDB picks at random."""
-    cursor = yield Call("aggregate", ([{"$sample": {"size": most}}],))
+    cursor = yield Call("aggregate", ([{"$sample": {"size": limit}}],))
     return [make_image(document) for document in (yield Do(list, (cursor,)))]
 
 
 def make_image(document: Document) -> EntityImage:
     document_lookup = lookup(document)
     slots = dict(_list_slots(document))
-    steps = document.get(STEPS, {})
+    effects = document.get(EFFECTS, {})
     return EntityImage(
         LAYOUT,
         {"_id": document["_id"]},
@@ -158,7 +160,7 @@ def make_image(document: Document) -> EntityImage:
         fields=document,
         slots={slot: _read_slot(document_lookup, slot, value) for slot, value in slots.items()},
         lookup=document_lookup,
-        steps=cast("Document", steps) if isinstance(steps, Mapping) else {"": steps},
+        effects=cast("Document", effects) if isinstance(effects, Mapping) else {"": effects},
         sizes={name: _measure_field(name, value) for name, value in document.items()},
         slot_sizes={slot: _measure_field(slot.key or slot.group, value) for slot, value in slots.items()},
         size=_measure_document(document),

@@ -226,7 +226,7 @@ def add_entity(parser: VerbParser) -> None:
     parser.add_value("--key", key, metavar="JSON", is_required=True)
     attribute = (
         "The attribute of the ledger's label, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or the "
-        "attribute of MessageIds."
+        "attribute of IdSet."
     )
     parser.add_value("--attribute", attribute, metavar="NAME")
 

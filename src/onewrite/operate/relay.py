@@ -45,7 +45,7 @@ from onewrite.operate.report import (
     tell_json,
 )
 from onewrite.operate.stores import check_exists, format_key, is_named, make_relay
-from onewrite.outbox import Relay, SweepReport, Waiting
+from onewrite.outbox import PendingEntity, Relay, SweepReport
 from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
 from onewrite.process.forking import on_signals
@@ -179,7 +179,7 @@ def _publish(relay: Relay, options: Options) -> int:
             sweep = relay.sweep(oldest)
             report_pass(sweep, progress.count)
             if sweep.error is None:
-                pending = relay.waiting(oldest, most=_MAX_LISTED)
+                pending = relay.pending(oldest, limit=_MAX_LISTED)
                 # Leave out events that were emitted during the pass.
                 remaining = [waiting for waiting in pending if not began <= seconds(waiting.event.time) <= time.time()]
                 _log_remaining(remaining)
@@ -194,7 +194,7 @@ def _publish(relay: Relay, options: Options) -> int:
     return code
 
 
-def _log_remaining(remaining: Sequence[Waiting]) -> None:
+def _log_remaining(remaining: Sequence[PendingEntity]) -> None:
     """Name the entities whose events the pass left pending. The relay doesn't retry a refused event in each pass."""
     for waiting in remaining[:_MAX_LOGGED]:
         log(WARNING, "Relay: still pending: %s", _format_line(waiting))
@@ -259,7 +259,7 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
     Return FOUND if it lists anything.
     """
     # One more than is listed shows whether there are more.
-    waiting, broken = relay.waiting(older_than, most=_MAX_LISTED + 1), relay.broken(most=_MAX_LISTED + 1)
+    waiting, broken = relay.pending(older_than, limit=_MAX_LISTED + 1), relay.broken(limit=_MAX_LISTED + 1)
     more = max(len(waiting), len(broken)) > _MAX_LISTED
     if as_json:
         stuck = [
@@ -291,7 +291,7 @@ def list_stuck(relay: Relay, older_than: timedelta, *, as_json: bool) -> int:
 
 def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) -> int:
     """Replace an event with one of type onewrite.skipped, after a question unless `yes`."""
-    stuck = next((entity for entity in relay.waiting(most=sys.maxsize) if entity.event.id == event_id), None)
+    stuck = next((entity for entity in relay.pending(limit=sys.maxsize) if entity.event.id == event_id), None)
     if stuck is None:
         raise NotThere(
             f"No entity's oldest event is {event_id}. It has been published, or it waits behind its entity's oldest "
@@ -314,7 +314,7 @@ def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) 
 
 def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool) -> int:
     """Number an entity's events from 1 again, under a new source, after a question unless `yes`."""
-    outbox = relay.look(source)
+    outbox = relay.peek(source)
     if outbox is None:
         raise NotThere(
             f"There is no outbox of {source}. Either nothing was emitted there, or the entity was deleted. Check the "
@@ -339,6 +339,6 @@ def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool
     return Exit.DONE
 
 
-def _format_line(waiting: Waiting) -> str:
+def _format_line(waiting: PendingEntity) -> str:
     event = waiting.event
     return f"{format_age(waiting.age)}  {waiting.pending} pending  {event.type} {event.id}  number {event.sequence} of {event.source}"

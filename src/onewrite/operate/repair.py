@@ -10,7 +10,6 @@ from onewrite.core.flow import run as run_flow
 from onewrite.core.label import OUTBOX, is_outbox_label
 from onewrite.errors import ConfigurationError
 from onewrite.operate import changes
-from onewrite.operate.answers import Inquiry
 from onewrite.operate.changes import Repair, TargetMark
 from onewrite.operate.exits import Exit
 from onewrite.operate.image import EntityImage, EntityStore
@@ -25,6 +24,7 @@ from onewrite.operate.options import (
     make_message,
     refuse_ineffective,
 )
+from onewrite.operate.predictions import Inquiry
 from onewrite.operate.report import escape, log_to_stderr, record, record_unknown_result, run_verb, say, tell, tell_json
 from onewrite.operate.stores import open_store, read_entity
 
@@ -99,15 +99,15 @@ def _change(options: Options) -> int:
     return result or 0
 
 
-def _shorten(value: Any, most: int = 5) -> Any:
+def _shorten(value: Any, limit: int = 5) -> Any:
     """Return a request for display, with long lists shortened."""
     match value:
         case list():
             items = cast("list[Any]", value)
-            members = [_shorten(item, most) for item in items[:most]]
-            return [*members, f"... and {len(items) - most} more"] if len(items) > most else members
+            members = [_shorten(item, limit) for item in items[:limit]]
+            return [*members, f"... and {len(items) - limit} more"] if len(items) > limit else members
         case dict():
-            return {name: _shorten(item, most) for name, item in cast("dict[str, Any]", value).items()}
+            return {name: _shorten(item, limit) for name, item in cast("dict[str, Any]", value).items()}
         case _:
             return value
 

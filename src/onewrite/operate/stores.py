@@ -1,6 +1,6 @@
 """Stores for the verbs, from a table or collection on the command line. No user module is needed.
 
-A relay needs only the entity's outbox, and a search for open steps needs nothing. The ledger of the writers makes no
+A relay needs only the entity's outbox, and a search for open effects needs nothing. The ledger of the writers makes no
 difference.
 """
 

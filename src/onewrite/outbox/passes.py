@@ -2,7 +2,7 @@
 
 These rules keep each event from being lost, invented, or overtaken:
 
-- A relay publishes only events that it has read from the entity, consistently, and never an event from a doorbell.
+- A relay publishes only events that it has read from the entity, consistently, and never an event from a notification.
 - A relay publishes first and clears afterwards. It clears only accepted events, and only from the front of the outbox.
 - A call to the broker contains at most one event of an entity, because a broker can accept the second event and refuse the first.
 - A refused event stops its own entity only. The relay never drops the event, but an operator can skip it.
@@ -25,7 +25,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from onewrite.core.clock import checked_clock, random_share
-from onewrite.core.features.pending import SKIPPED_TYPE, Box, Broken, Outgoing, PendingEvent, Search, try_read
+from onewrite.core.features.pending import SKIPPED_TYPE, Box, BrokenOutbox, Outgoing, PendingEvent, Search, try_read
 from onewrite.core.flow import Do, Flow
 from onewrite.core.log import log
 from onewrite.core.values import format_nearest_moment, moment, seconds
@@ -51,14 +51,14 @@ _MAX_CLOCK_SKEW = 60.0  # seconds by which an event's time can be ahead until th
 
 
 # Finds the next entity with pending events. None means that there are no more.
-Find: TypeAlias = Callable[[], Flow[Box | Broken | Search | None]]
+Find: TypeAlias = Callable[[], Flow[Box | BrokenOutbox | Search | None]]
 FOR_EVER = timedelta.max
 
 
 class EntityFinder(Protocol):
     """Finds the entities with pending events, one after the other. It can count those that it will find, or at least the next of them."""
 
-    def next(self) -> Flow[Box | Broken | Search | None]: ...
+    def next(self) -> Flow[Box | BrokenOutbox | Search | None]: ...
     def count_remaining(self) -> Flow[int]: ...
 
 
@@ -69,7 +69,7 @@ class StoredOutboxes(Protocol):
     def target(self) -> Any: ...
     def entity(self, filter: object, key: object) -> Entity: ...
     def canonical(self, entity: Entity, /) -> Hashable: ...
-    def read_doorbell(self, entity: Entity, /) -> Entity: ...
+    def read_notified(self, entity: Entity, /) -> Entity: ...
     def read_source(self, source: str) -> Entity: ...
     def read(self, entity: Entity, /) -> Flow[Box]: ...
     def clear(self, box: Box, count: int, now: float) -> Flow[Box | None]: ...
@@ -102,7 +102,7 @@ class SweepReport:
     - `overtaken`: the number of entities whose events another relay cleared first.
     - `failed`: events whose call raised, or that were published but couldn't be cleared.
     - `error`: set if the broker or the database rejected every call at the end of the pass.
-    - `complete`: whether the pass searched for all due events, so no pending event is older than `oldest`. A doorbell's pass never does.
+    - `complete`: whether the pass searched for all due events, so no pending event is older than `oldest`. A notification's pass never does.
     - `continues`: the pass goes on, and this is the report of its last minute. `pending` then includes one event of each entity that is
       known to wait for the pass, so at least as many events are pending.
     """
@@ -115,14 +115,14 @@ class SweepReport:
     waited: float = 0.0
     refused: list[Outgoing] = field(default_factory=list[Outgoing])
     failed: list[tuple[Outgoing, Exception]] = field(default_factory=list[tuple[Outgoing, Exception]])
-    broken: list[Broken] = field(default_factory=list[Broken])
+    broken: list[BrokenOutbox] = field(default_factory=list[BrokenOutbox])
     error: Exception | None = None
     complete: bool = True
     continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingEntity:
     """An entity with pending events: the oldest event, its age in seconds, and the number of pending events."""
 
     event: Outgoing
@@ -271,7 +271,7 @@ class Passes:
         before = format_nearest_moment(max(now, latest) + _LOOK_AHEAD) if looks_ahead else latest_text
         finder = self._boxes.finder(before, self._share)
 
-        def find() -> Flow[Box | Broken | Search | None]:
+        def find() -> Flow[Box | BrokenOutbox | Search | None]:
             item = yield from finder.next()
             if not isinstance(item, Box) or item.is_due(latest_text):
                 return item
@@ -296,20 +296,20 @@ class Passes:
         progress.postponed = {**self._postponed}
         return progress
 
-    def _read_doorbells(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
-        """Return the entities that a doorbell names."""
+    def _read_notified(self, entities: Iterable[Mapping[str, Any]]) -> list[Entity]:
+        """Return the entities that a notification names."""
         named = [*entities]  # an iterator can be read only once
         if not all(isinstance(entity, Mapping) for entity in cast("list[object]", named)):
             raise ConfigurationError(
-                f"ring({entities!r}): expected a list of keys or filters, for example ring([{{'orderId': 'o-1'}}])."
+                f"notify({entities!r}): expected a list of keys or filters, for example notify([{{'orderId': 'o-1'}}])."
             )
-        return [self._boxes.read_doorbell(entity) for entity in named]
+        return [self._boxes.read_notified(entity) for entity in named]
 
-    def _ring(self, entities: Sequence[Entity], within: timedelta) -> Flow[SweepReport]:
+    def _notify(self, entities: Sequence[Entity], within: timedelta) -> Flow[SweepReport]:
         """Make one pass over these entities. Skip postponed entities."""
         unread_entities, now = deque(entities), self._clock()
 
-        def find() -> Flow[Box | Broken | Search | None]:
+        def find() -> Flow[Box | BrokenOutbox | Search | None]:
             if not unread_entities:
                 return None
             box = yield from try_read(self._boxes.read, unread_entities.popleft())
@@ -403,7 +403,7 @@ class Passes:
                         self._note_pending(report, item.events)
                     elif all(self._boxes.canonical(lane.box.entity) != name for lane in lanes):  # not found twice
                         lanes.append(EntityLane(item))
-                case Broken():
+                case BrokenOutbox():
                     self._note_unreadable(progress, item)
                 case None:
                     progress.has_more = False
@@ -413,7 +413,7 @@ class Passes:
                     yield from self._report_minute(progress)  # a search of a large table can take long
         return bool(lanes)
 
-    def _note_unreadable(self, progress: _Progress, broken: Broken) -> None:
+    def _note_unreadable(self, progress: _Progress, broken: BrokenOutbox) -> None:
         """Report an unreadable entity, which doesn't block the others. If no entity is readable, the pass fails."""
         self._note_broken(progress.report, broken)
         if isinstance(broken.error, LedgerMismatch):
@@ -466,7 +466,7 @@ class Passes:
                 yield from self._settle(lane, is_last=progress.is_last)
             except LedgerMismatch as error:
                 lane.is_broken = True
-                self._note_broken(report, Broken(lane.box.entity, error))
+                self._note_broken(report, BrokenOutbox(lane.box.entity, error))
             except Exception as error:
                 lane.settle_error = error
                 lane.accepted_count = 0  # the accepted events are still in the outbox
@@ -514,7 +514,7 @@ class Passes:
     def _is_over(self, until: float) -> bool:
         return self._is_stopped or self._clock() >= until
 
-    def _note_broken(self, report: SweepReport, broken: Broken) -> None:
+    def _note_broken(self, report: SweepReport, broken: BrokenOutbox) -> None:
         """Report a broken entity. Each pass finds it again, so log it at most once a minute."""
         report.broken.append(broken)
         name = self._boxes.canonical(broken.entity)
@@ -578,11 +578,11 @@ class Passes:
             raise ConfigurationError("The entity changed, so it wasn't restarted. Stop its relays, and try again.")
         return f"{box.origin}/{incarnation}"
 
-    def _waiting(self, older_than: timedelta, most: int) -> Flow[list[Waiting]]:
-        """Return up to `most` entities, those whose oldest event has been pending the longest."""
+    def _waiting(self, older_than: timedelta, limit: int) -> Flow[list[PendingEntity]]:
+        """Return up to `limit` entities, those whose oldest event has been pending the longest."""
         min_age, now = read_seconds("older_than", older_than), self._clock()
         finder = self._boxes.finder(None, keep_order)
-        rows: list[Waiting] = []
+        rows: list[PendingEntity] = []
         names: set[Hashable] = set()
         while (box := (yield from finder.next())) is not None:
             if not isinstance(box, Box):
@@ -593,19 +593,19 @@ class Passes:
             names.add(name)
             age = now - seconds(box.events[0].time)
             if min_age <= 0 or age >= min_age:  # the age is negative if the writer's clock is ahead
-                rows.append(Waiting(box.outgoing(0), age, len(box.events)))
-            if len(rows) == 2 * most:  # keeps the list short, and sorts only once for `most` entities
-                rows = sorted(rows, key=lambda row: -row.age)[:most]
-        return sorted(rows, key=lambda row: -row.age)[:most]
+                rows.append(PendingEntity(box.outgoing(0), age, len(box.events)))
+            if len(rows) == 2 * limit:  # keeps the list short, and sorts only once for `limit` entities
+                rows = sorted(rows, key=lambda row: -row.age)[:limit]
+        return sorted(rows, key=lambda row: -row.age)[:limit]
 
-    def _broken(self, most: int) -> Flow[list[Broken]]:
-        """Return up to `most` entities whose outbox can't be read."""
-        finder, rows = self._boxes.finder(None, keep_order), list[Broken]()
-        while len(rows) < most:
+    def _broken(self, limit: int) -> Flow[list[BrokenOutbox]]:
+        """Return up to `limit` entities whose outbox can't be read."""
+        finder, rows = self._boxes.finder(None, keep_order), list[BrokenOutbox]()
+        while len(rows) < limit:
             box = yield from finder.next()
             if box is None:
                 break
-            if isinstance(box, Broken):
+            if isinstance(box, BrokenOutbox):
                 rows.append(box)
         return rows
 

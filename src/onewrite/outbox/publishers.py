@@ -31,8 +31,8 @@ _ENTRY_OVERHEAD = 256  # bytes: the maximum of an entry's other parts, such as t
 _GROUP = re.compile(r"[!-~]{1,128}")  # the valid names of a FIFO group
 
 
-def to_sqs(client: Any, queue_url: str, *, largest: int = MAX_REQUEST_BYTES) -> Publisher:
-    """Return a publisher to an SQS queue. A request has at most `largest` bytes.
+def to_sqs(client: Any, queue_url: str, *, max_bytes: int = MAX_REQUEST_BYTES) -> Publisher:
+    """Return a publisher to an SQS queue. A request has at most `max_bytes` bytes.
 
     On a FIFO queue, the group is the event's source, and the deduplication ID is the event's ID.
     """
@@ -44,11 +44,11 @@ def to_sqs(client: Any, queue_url: str, *, largest: int = MAX_REQUEST_BYTES) -> 
         ]
         return Call("send_message_batch", (), {"QueueUrl": queue_url, "Entries": entries})
 
-    return Publisher(client, queue_url, "send_message_batch", compile_request, _read_failures_by_id, largest=largest)
+    return Publisher(client, queue_url, "send_message_batch", compile_request, _read_failures_by_id, max_bytes=max_bytes)
 
 
-def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> Publisher:
-    """Return a publisher to an SNS topic, with the event's type as the attribute `type` for filters. A request has at most `largest` bytes.
+def to_sns(client: Any, topic_arn: str, *, max_bytes: int = MAX_REQUEST_BYTES) -> Publisher:
+    """Return a publisher to an SNS topic, with the event's type as the attribute `type` for filters. A request has at most `max_bytes` bytes.
 
     A FIFO topic works like a FIFO queue.
     """
@@ -61,13 +61,13 @@ def to_sns(client: Any, topic_arn: str, *, largest: int = MAX_REQUEST_BYTES) -> 
             entries.append({**entry, **_make_fifo_fields(event, topic_arn)})
         return Call("publish_batch", (), {"TopicArn": topic_arn, "PublishBatchRequestEntries": entries})
 
-    return Publisher(client, topic_arn, "publish_batch", compile_request, _read_failures_by_id, largest=largest)
+    return Publisher(client, topic_arn, "publish_batch", compile_request, _read_failures_by_id, max_bytes=max_bytes)
 
 
-def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQUEST_BYTES) -> Publisher:
+def to_eventbridge(client: Any, bus: str, *, source: str, max_bytes: int = MAX_REQUEST_BYTES) -> Publisher:
     """Return a publisher to an event bus, whose rules match `source` and the event's type as the detail-type. The detail is the CloudEvent.
 
-    EventBridge doesn't keep the order, so consumers need a ledger that accepts any order. A request has at most `largest` bytes.
+    EventBridge doesn't keep the order, so consumers need a ledger that accepts any order. A request has at most `max_bytes` bytes.
     """
 
     def compile_request(events: Sequence[Outgoing]) -> Call:
@@ -76,7 +76,7 @@ def to_eventbridge(client: Any, bus: str, *, source: str, largest: int = MAX_REQ
         return Call("put_events", (), {"Entries": entries})
 
     return Publisher(
-        client, bus, "put_events", compile_request, _read_failures_by_place, largest=largest, type_limit=_MAX_TYPE_LENGTH
+        client, bus, "put_events", compile_request, _read_failures_by_place, max_bytes=max_bytes, type_limit=_MAX_TYPE_LENGTH
     )
 
 
@@ -95,19 +95,19 @@ class Publisher:
         compile_request: Compile,
         read_response: ReadResponse,
         *,
-        largest: int,
+        max_bytes: int,
         type_limit: float = inf,
     ) -> None:
         if not callable(getattr(client, method, None)) or not isinstance(address, str):
             raise ConfigurationError(
                 f"A publisher expected a client with {method}() and an address as a str, got {client!r} and {address!r}."
             )
-        if type(largest) is not int or largest < 1:
+        if type(max_bytes) is not int or max_bytes < 1:
             raise ConfigurationError(
-                f"A publisher's largest={largest!r}: expected the maximum bytes of a request, an int of 1 or more."
+                f"A publisher's max_bytes={max_bytes!r}: expected the maximum bytes of a request, an int of 1 or more."
             )
         self._client, self._compile, self._read_response = client, compile_request, read_response
-        self._largest, self._type_limit = largest, type_limit
+        self._max_bytes, self._type_limit = max_bytes, type_limit
         self._is_asynchronous = is_asynchronous(client, method)
 
     def __call__(self, events: list[Outgoing]) -> Any:
@@ -127,13 +127,13 @@ class Publisher:
             if len(event.type) > self._type_limit:
                 reason = f"its type has {len(event.type)} characters, but the broker accepts at most {self._type_limit}"
                 refused_events.append(_log_refusal(event, reason))
-            elif size > self._largest:
-                reason = f"it has {size} bytes with its attributes, but a request can have at most {self._largest}"
+            elif size > self._max_bytes:
+                reason = f"it has {size} bytes with its attributes, but a request can have at most {self._max_bytes}"
                 refused_events.append(_log_refusal(event, reason))
             else:
                 if size > room or len(chunks[-1]) == MAX_ENTRIES:
                     chunks.append([])
-                    room = self._largest
+                    room = self._max_bytes
                 chunks[-1].append(event)
                 room -= size
         for chunk in chunks:

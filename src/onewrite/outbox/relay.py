@@ -1,7 +1,7 @@
 """The relay: its flows, the blocking and the asynchronous class that run them, and its Lambda function.
 
-A doorbell wakes a relay when events are emitted. The relay reads the events from the entity, so a lost or repeated doorbell does no
-harm: a sweep finds the events that no doorbell has reported.
+A notification wakes a relay when events are emitted. The relay reads the events from the entity, so a lost or repeated notification does no
+harm: a sweep finds the events that no notification has reported.
 """
 
 # ruff: noqa: N803  # `Key` is boto3's own spelling
@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.batch.watch import Watch
 from onewrite.core.clock import random_name, random_share, wall_clock
-from onewrite.core.features.pending import Broken, Outgoing
+from onewrite.core.features.pending import BrokenOutbox, Outgoing
 from onewrite.core.flow import Do, Flow, FlowStep, Wait, adrive, call_async, drive, execute, execute_async
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
@@ -33,9 +33,9 @@ from onewrite.outbox.passes import (
     FlushReport,
     OutboxState,
     Passes,
+    PendingEntity,
     StoredOutboxes,
     SweepReport,
-    Waiting,
 )
 from onewrite.running.failures import describe_error
 from onewrite.running.loops import get_thread_runner, is_inner_cancellation
@@ -156,13 +156,13 @@ class Relay(_RelayFlows):
         """Publish the pending events of one entity, for example right after the write. It raises the errors of `publish`."""
         return self._run(self._flush(self._boxes.entity(filter, Key)))
 
-    def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
+    def notify(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the pending events of these entities, named by keys (plain, or typed as in a stream) or by filters.
 
-        Use it for doorbells. It skips entities that were postponed after a refusal, because postponing rings the doorbell too. After the
+        Use it for notifications. It skips entities that were postponed after a refusal, because postponing sends a notification too. After the
         time `within`, it makes no more calls to the broker.
         """
-        return self._run(self._ring(self._read_doorbells(entities), within))
+        return self._run(self._notify(self._read_notified(entities), within))
 
     def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
@@ -185,17 +185,17 @@ class Relay(_RelayFlows):
         """
         return self._run(self._restart(self._find_entity(filter, Key, source), random_name(), source))
 
-    def look(self, source: str) -> OutboxState | None:
+    def peek(self, source: str) -> OutboxState | None:
         """Return the outbox of the entity whose events have or had this source, or None if it never emitted one."""
         return self._run(self._read_state(self._boxes.read_source(source)))
 
-    def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
+    def pending(self, older_than: timedelta = _AT_ONCE, *, limit: int = 100) -> list[PendingEntity]:
         """Return the entities with pending events, the longest wait first."""
-        return self._run(self._waiting(older_than, most))
+        return self._run(self._waiting(older_than, limit))
 
-    def broken(self, *, most: int = 100) -> list[Broken]:
+    def broken(self, *, limit: int = 100) -> list[BrokenOutbox]:
         """Return the entities whose outbox can't be read, and why. Their events aren't published until you repair them."""
-        return self._run(self._broken(most))
+        return self._run(self._broken(limit))
 
     def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass.
@@ -239,13 +239,13 @@ class AsyncRelay(_RelayFlows):
         """Publish the pending events of one entity, for example right after the write. It raises the errors of `publish`."""
         return await call_async(Relay.flush, self, filter, Key=Key)
 
-    async def ring(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
+    async def notify(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the pending events of these entities, named by keys (plain, or typed as in a stream) or by filters.
 
-        Use it for doorbells. It skips entities that were postponed after a refusal, because postponing rings the doorbell too. After the
+        Use it for notifications. It skips entities that were postponed after a refusal, because postponing sends a notification too. After the
         time `within`, it makes no more calls to the broker.
         """
-        return await call_async(Relay.ring, self, entities, within=within)
+        return await call_async(Relay.notify, self, entities, within=within)
 
     async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
         """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
@@ -268,17 +268,17 @@ class AsyncRelay(_RelayFlows):
         """
         return await call_async(Relay.restart, self, filter, Key=Key, source=source)
 
-    async def look(self, source: str) -> OutboxState | None:
+    async def peek(self, source: str) -> OutboxState | None:
         """Return the outbox of the entity whose events have or had this source, or None if it never emitted one."""
-        return await call_async(Relay.look, self, source)
+        return await call_async(Relay.peek, self, source)
 
-    async def waiting(self, older_than: timedelta = _AT_ONCE, *, most: int = 100) -> list[Waiting]:
+    async def pending(self, older_than: timedelta = _AT_ONCE, *, limit: int = 100) -> list[PendingEntity]:
         """Return the entities with pending events, the longest wait first."""
-        return await call_async(Relay.waiting, self, older_than, most=most)
+        return await call_async(Relay.pending, self, older_than, limit=limit)
 
-    async def broken(self, *, most: int = 100) -> list[Broken]:
+    async def broken(self, *, limit: int = 100) -> list[BrokenOutbox]:
         """Return the entities whose outbox can't be read, and why. Their events aren't published until you repair them."""
-        return await call_async(Relay.broken, self, most=most)
+        return await call_async(Relay.broken, self, limit=limit)
 
     async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
         """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass.
@@ -375,10 +375,10 @@ async def _create_relay(function: Callable[[], object]) -> AsyncRelay:
 
 
 def _make_pass(relay: Relay | AsyncRelay, event: Mapping[str, Any], within: timedelta) -> Any:
-    """Ring the items of stream records, or sweep for any other event. Return the report, or an awaitable of it for an `AsyncRelay`."""
+    """Notify the relay of the items of stream records, or sweep for any other event. Return the report, or an awaitable of it for an `AsyncRelay`."""
     if "Records" not in event:
         return relay.sweep(within=within)
-    return relay.ring(list_changed_keys(event["Records"]), within=within)
+    return relay.notify(list_changed_keys(event["Records"]), within=within)
 
 
 def list_changed_keys(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def get_thread_runner() -> asyncio.Runner:
         raise ConfigurationError(
             "The handler of an async function or an AsyncRelay runs its own event loop, but a loop is already running "
             "here. Call it with `await asyncio.to_thread(handler, event, context)`, or await handler.aprocess(record) "
-            "or handler.each(message)."
+            "or handler.function(message)."
         )
     if _this_thread.runner is None:
         _this_thread.runner = asyncio.Runner()

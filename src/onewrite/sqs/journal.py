@@ -25,7 +25,7 @@ from onewrite.sqs.waiting import QueueMessage
 SUMMARY = 60.0  # seconds between two summaries in the log
 _MAX_NAMED = 20  # messages in one log line
 
-_NOTABLE = (Reason.FAILED, Reason.DEFERRED, Reason.BUSY, Reason.UNCERTAIN, Reason.SUPERSEDED)
+_NOTABLE = (Reason.FAILED, Reason.DEFERRED, Reason.BUSY, Reason.UNCERTAIN, Reason.TAKEN_OVER)
 
 
 def format_name(message: QueueMessage) -> str:

@@ -5,11 +5,11 @@ message ends as:
 
 - settled: it waits to be deleted, together with other messages. It is never deleted before it is settled.
 - failed: it is redelivered when its visibility timeout ends, with the rest of its FIFO group.
-- deferred, or busy with a step of another worker: the worker keeps it without a slot, and retries it. See `waiting`.
-- superseded: another worker has its step, so it returns to the queue briefly. Its next attempt finds out when the lease ends.
-- uncertain: an operator must look up the result of its step's effect, so each return to the queue is longer.
+- deferred, or busy with an effect of another worker: the worker keeps it without a slot, and retries it. See `waiting`.
+- taken over: another worker has its effect, so it returns to the queue briefly. Its next attempt finds out when the lease ends.
+- uncertain: an operator must look up the result of its effect, so each return to the queue is longer.
 - overdue: it took longer than the timeout. It returns to the queue, and its slot is lost until the call ends. If the call settles the
-  message after all, the message is deleted: its effect is written, so another delivery would be a Duplicate.
+  message after all, the message is deleted: its change is written, so another delivery would be a Duplicate.
 
 The worker keeps all its messages hidden from other workers, for as long as SQS allows. They take at most `MAX_BYTES`, including the
 messages that requests in progress can bring. Deferred messages and their followers in FIFO groups take at most half of it.
@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 from onewrite.batch.order import MAX_CALL_SIZE
 from onewrite.batch.report import Result, compute_lease_wait
-from onewrite.outcome import Begun, Busy, Deferred, Superseded, Uncertain
+from onewrite.outcome import Begun, Busy, Deferred, TakenOver, Uncertain
 from onewrite.sqs.waiting import MAX_BATCH, PATIENCE, Deferrals, Load, QueueMessage, SqsMessage, WaitingLines, measure_memory
 
 MAX_HIDDEN = 12 * 3600  # seconds that SQS hides a received message in total, with all extensions
@@ -66,9 +66,9 @@ class Reason(Enum):
 
     FAILED = "is redelivered when its visibility timeout ends"
     DEFERRED = "goes back to the queue, because its predecessor hasn't arrived in time, or too many messages wait already"
-    BUSY = "goes back to the queue until the step's lease ends, because the lease is long, or too many messages wait"
+    BUSY = "goes back to the queue until the effect's lease ends, because the lease is long, or too many messages wait"
     UNCERTAIN = "goes back to the queue for a while"
-    SUPERSEDED = "goes back to the queue for a moment"
+    TAKEN_OVER = "goes back to the queue for a moment"
     UNTOUCHED = "goes back to the queue unprocessed"
     OVERDUE = "went back to the queue, because it didn't finish in time"
     BEHIND = "goes back to the queue, because an earlier message of its group or source does"
@@ -178,7 +178,7 @@ MAX_DEFERRED = 2_000
 _MIN_AHEAD = 20  # messages, so that ten can wait while a request for ten more is in progress
 _SECONDS_AHEAD = 1.0  # seconds of work to receive in advance. More would keep messages from idle workers.
 _MAX_SETTLED = 1_000  # messages that wait to be deleted. If deletes fail, processing more messages would be pointless.
-_MAX_BUSY = 900.0  # seconds to wait for a step's lease: a Lambda function can run for as long, so few leases are longer
+_MAX_BUSY = 900.0  # seconds to wait for an effect's lease: a Lambda function can run for as long, so few leases are longer
 _SWEEPS_PER_TIMEOUT = 6  # searches for messages to hide longer, so that a third of the timeout has passed at an extension
 
 
@@ -376,8 +376,8 @@ class WorkerState:
         match result.unsettled:
             case Uncertain():
                 self._leave_with_group(message, Reason.UNCERTAIN, self._pause(message.receives))
-            case Superseded():
-                self._leave_with_group(message, Reason.SUPERSEDED, self._pause(1))
+            case TakenOver():
+                self._leave_with_group(message, Reason.TAKEN_OVER, self._pause(1))
             case _ if self.is_stopping:  # a stopping worker keeps no message, but still delays the two outcomes above
                 self._leave_with_group(message, Reason.STOPPING, 0)
             case Busy(until=until):

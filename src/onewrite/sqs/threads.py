@@ -130,11 +130,11 @@ class WorkerThreads:
     ) -> None:
         self._queue, self._handler, self._limits, self._journal = queue, handler, limits, journal
         self._clock, self._stop = timing.clock, stop
-        self.watch = Watch(timing.clock, handler.each, "worker")
+        self.watch = Watch(timing.clock, handler.function, "worker")
         self._lock = threading.Lock()
         self._tasks: Tasks | None = None
         if handler.is_async:
-            self._tasks = Tasks(self.watch, handler.each, limits.timeout, begin=self._begin_tasks, failing=self._failing)
+            self._tasks = Tasks(self.watch, handler.function, limits.timeout, begin=self._begin_tasks, failing=self._failing)
         self.state = WorkerState(limits, visibility=queue.visibility, is_fifo=queue.is_fifo)
         max_threads = limits.slots + 2 * MAX_REQUESTS + 1  # as many deleting as receiving threads, and one that hides
         self._workers = ThreadPool("onewrite-work", self._lock, timing.conditions, max_threads, self._work)
@@ -311,7 +311,7 @@ class WorkerThreads:
         """Return the line of the user's code that the load is executing."""
         if self._tasks is not None:
             return self._tasks.find_place(load)
-        return find_thread_line(load.thread, self._handler.each)
+        return find_thread_line(load.thread, self._handler.function)
 
     # ------------------------------------------------------------ messages
 

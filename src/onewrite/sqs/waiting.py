@@ -7,7 +7,7 @@
 With `group_by`, all waiting messages of a group in a standard queue begin together. In a FIFO message group, the first adjacent messages
 with the same group begin together.
 
-The worker keeps a message that arrived too early, or whose step another worker has, and retries it as soon as that might help:
+The worker keeps a message that arrived too early, or whose effect another worker has, and retries it as soon as that might help:
 
 - Each message is retried after a growing pause, because another worker might have settled its predecessor.
 - When a message is settled, the deferred message of the same source with the next sequence is retried at once. After its success, the
@@ -17,7 +17,7 @@ The worker keeps a message that arrived too early, or whose step another worker 
   different missing number. Until then, its early retries can outnumber its retries after a pause by one at most.
 - A message without such progress for `PATIENCE` seconds might wait forever. It goes back to the queue, which counts its receives and
   eventually moves it to the dead-letter queue.
-- A message that waits for another worker's step is retried when the step's lease ends.
+- A message that waits for another worker's effect is retried when the effect's lease ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The worker: its options, and its life from the first request to the last.
 
-A message is deleted only after its effect is written, so a worker can crash at any time. SQS then redelivers its messages when their
-visibility timeout ends, and a message whose effect was written is a Duplicate.
+A message is deleted only after its change is written, so a worker can crash at any time. SQS then redelivers its messages when their
+visibility timeout ends, and a message whose change was written is a Duplicate.
 """
 
 from __future__ import annotations

@@ -64,9 +64,11 @@ def find_first_request(
     try:
         call = method(silent_store, *args, **arguments)
         if iscoroutine(call):
-            call.send(None)  # raises, unless a fold's function waits
+            call.send(None)  # raises, unless an update_batch function waits
             call.close()
-            raise ConfigurationError("explain can't run a fold function that awaits. Pass a function that doesn't await.")
+            raise ConfigurationError(
+                "explain can't run an update_batch function that awaits. Pass a function that doesn't await."
+            )
     except _FirstRequest as request:
         return request.arguments
     except TypeError:

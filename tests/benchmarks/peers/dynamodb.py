@@ -20,7 +20,7 @@ from tests.benchmarks.orders import DYNAMODB_UPDATE as BUSINESS
 from tests.benchmarks.orders import TABLE
 from tests.benchmarks.peers.bills import DynamoDBProxy
 from tests.benchmarks.peers.libraries import RECORDS, idemkit_on_dynamodb, powertools
-from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Unmeasured, Way
+from tests.benchmarks.peers.ways import BATCH_SIZE, Deliver, Unmeasured, Way
 from tests.engines.stores import create_table
 
 PROCESSED_TABLE = "processed"
@@ -66,7 +66,7 @@ class OnDynamoDB:
             Way("onewrite, `Table`", _write_guarded(GuardedTable(table, SeenIds())), ours=True),
             Way("onewrite, client", _write_guarded(store), ours=True),
             Way("onewrite, client, `lean=True`", _write_guarded(lean), ours=True),
-            Way(f"onewrite, client, `fold` of {FOLD_SIZE}", _fold(store), ours=True, batch=FOLD_SIZE),
+            Way(f"onewrite, client, `update_batch` of {BATCH_SIZE}", _update_batch(store), ours=True, batch=BATCH_SIZE),
             powertools(client, plainly),
             idemkit_on_dynamodb(endpoint, stack, plainly),
             Way("`TransactWriteItems` with a processed table", _transaction(client)),
@@ -89,14 +89,14 @@ class OnDynamoDB:
         return stack.enter_context(DynamoDBProxy(self.port, self._client))
 
 
-def _fold(store: GuardedTable) -> Deliver:
+def _update_batch(store: GuardedTable) -> Deliver:
     """One write of all the messages: what one adds, as often as there are messages."""
     values = BUSINESS["ExpressionAttributeValues"]
 
     def update(entity: str, fresh: Sequence[Message]) -> dict[str, Any]:
         return {**BUSINESS, "Key": {"id": entity}, "ExpressionAttributeValues": {**values, ":one": len(fresh)}}
 
-    return lambda messages, entity: store.fold([*messages], partial(update, entity))
+    return lambda messages, entity: store.update_batch([*messages], partial(update, entity))
 
 
 def _transaction(client: Any) -> Deliver:

@@ -17,7 +17,7 @@ from tests.benchmarks.orders import DURABLE
 from tests.benchmarks.orders import MONGODB_UPDATE as BUSINESS
 from tests.benchmarks.peers.bills import MongoDBProxy
 from tests.benchmarks.peers.libraries import idemkit_on_mongodb
-from tests.benchmarks.peers.ways import FOLD_SIZE, Deliver, Unmeasured, Way
+from tests.benchmarks.peers.ways import BATCH_SIZE, Deliver, Unmeasured, Way
 
 PROCESSED_COLLECTION = "processed"
 
@@ -48,7 +48,7 @@ class OnMongoDB:
             Way("unguarded", lambda _, entity: plainly(entity), guarded=False),
             Way("an array of IDs by hand", by_hand),
             Way("onewrite", _write_guarded(store), ours=True),
-            Way(f"onewrite, `fold` of {FOLD_SIZE}", _fold(store), ours=True, batch=FOLD_SIZE),
+            Way(f"onewrite, `update_batch` of {BATCH_SIZE}", _update_batch(store), ours=True, batch=BATCH_SIZE),
             idemkit_on_mongodb(_uri(port), stack, plainly),
             Way("a processed collection first, no transaction", _processed_first(client)),
             Way("transaction with a processed collection", _transaction(client)),
@@ -70,13 +70,13 @@ def _uri(port: int) -> str:
     return f"mongodb://127.0.0.1:{port}/?directConnection=true"
 
 
-def _fold(store: GuardedCollection) -> Deliver:
+def _update_batch(store: GuardedCollection) -> Deliver:
     """One write of all the messages: what one adds, as often as there are messages."""
 
     def update(entity: str, fresh: Sequence[Message]) -> dict[str, Any]:
         return {"filter": {"_id": entity}, "update": {**BUSINESS, "$inc": {"shipments": len(fresh)}}}
 
-    return lambda messages, entity: store.fold([*messages], partial(update, entity))
+    return lambda messages, entity: store.update_batch([*messages], partial(update, entity))
 
 
 def _write_guarded(store: GuardedCollection) -> Deliver:

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 from onewrite import Message
 from tests.benchmarks.peers.bills import Bill
 
-FOLD_SIZE = 10
-"""How many messages a fold is given at once."""
+BATCH_SIZE = 10
+"""How many messages a batch is given at once."""
 INSTALL = "not installed: pip install --group benchmarks"
 
 Deliver = Callable[[Sequence[Message], str], object]

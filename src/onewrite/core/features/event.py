@@ -38,7 +38,7 @@ class Event:
 
     `body` is any JSON value. The event's ID is derived from the message, the type, and the event's place among the events of its type in
     the write. `name` replaces the type and the place, if a handler can emit its events in a different order. `cause` is the ID of the
-    event's cause, if that isn't the message. In a fold, it's the message to which the event belongs.
+    event's cause, if that isn't the message. In a batch, it's the message to which the event belongs.
     """
 
     type: str
@@ -94,7 +94,7 @@ class Outbox:
 
     `name` begins the source of every event. Never change it: consumers recognize events by their source, and an entity refuses a different
     name. `index` is the sparse index of a DynamoDB table in which a sweep finds pending entities. Without an index, a sweep reads the whole
-    table. `shards` is the number of partitions of the index over which writes are spread. `largest_event` is the maximum size of an event's
+    table. `shards` is the number of partitions of the index over which writes are spread. `max_event_bytes` is the maximum size of an event's
     body in bytes of JSON: the broker's limit less two kilobytes, or less still if keys, types, or IDs are long. `default` converts
     other types to JSON, as in `json.dumps`.
     """
@@ -102,7 +102,7 @@ class Outbox:
     name: str
     index: str | None = field(default=None, kw_only=True)
     shards: int = field(default=8, kw_only=True)
-    largest_event: int | None = field(default=None, kw_only=True)
+    max_event_bytes: int | None = field(default=None, kw_only=True)
     default: Callable[[Any], object] = field(default=as_json, kw_only=True)
     label: str = field(init=False, repr=False, compare=False)
     encode: Callable[[object], str] = field(init=False, repr=False, compare=False)
@@ -115,11 +115,11 @@ class Outbox:
             )
         if type(self.shards) is not int or not 1 <= self.shards <= _MAX_SHARDS:
             raise ConfigurationError(f"Outbox(shards={self.shards!r}): must be between 1 and {_MAX_SHARDS}.")
-        index, largest, default = cast("tuple[object, ...]", (self.index, self.largest_event, self.default))
+        index, limit, default = cast("tuple[object, ...]", (self.index, self.max_event_bytes, self.default))
         if index is not None and (not isinstance(index, str) or not index):
             raise ConfigurationError(f"Outbox(index={index!r}): expected the name of an index of the table, or None.")
-        if largest is not None and (type(largest) is not int or largest < 1):
-            raise ConfigurationError(f"Outbox(largest_event={largest!r}): expected a number of bytes, or None.")
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise ConfigurationError(f"Outbox(max_event_bytes={limit!r}): expected a number of bytes, or None.")
         if not callable(default):
             raise ConfigurationError(
                 f"Outbox(default={default!r}): expected a function of a value, like the default= of json.dumps."
@@ -186,7 +186,7 @@ def _find_cause(event: Event, messages: Sequence[Message]) -> Message:
         return matches[0]
     reason = "names several of them" if matches else "is none of them"
     raise ConfigurationError(
-        f"The cause of an event in a fold must be one of the messages that the function received, but that of {event.type!r} {reason}. "
+        f"The cause of an event in a batch must be one of the messages that the function received, but that of {event.type!r} {reason}. "
         "Write Event(..., cause=message)."
     )
 
@@ -264,9 +264,9 @@ def _encode_body(outbox: Outbox, event: Event) -> str:
             type(error).__name__ if outbox.default is not as_json else error
         )  # the text of the user's own error can quote the body
         raise InvalidUpdate(f"The body of event {event.type!r} can't be converted to JSON: {problem}.") from error
-    if outbox.largest_event is not None and (size := len(text.encode())) > outbox.largest_event:
+    if outbox.max_event_bytes is not None and (size := len(text.encode())) > outbox.max_event_bytes:
         raise InvalidUpdate(
-            f"The body of event {event.type!r} has {size} bytes, but this outbox accepts at most {outbox.largest_event}, because the "
+            f"The body of event {event.type!r} has {size} bytes, but this outbox accepts at most {outbox.max_event_bytes}, because the "
             "broker would always refuse it. Store the large part where consumers can read it, and emit its address."
         )
     return text

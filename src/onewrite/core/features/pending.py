@@ -164,7 +164,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenOutbox:
     """An entity whose outbox can't be read: it contains other data (`LedgerMismatch`), or the database or its driver refuses."""
 
     entity: Mapping[str, Any]
@@ -173,14 +173,14 @@ class Broken:
 
 def try_read(
     read: Callable[[Mapping[str, Any]], Generator[Y, Any, Box]], entity: Mapping[str, Any]
-) -> Generator[Y, Any, Box | Broken]:
+) -> Generator[Y, Any, Box | BrokenOutbox]:
     """Return the entity's outbox, or why it can't be read. An entity with an unreadable outbox must not block the others."""
     try:
         return (yield from read(entity))
     except ConfigurationError:  # misuse, which isn't this entity's fault
         raise
     except Exception as error:
-        return Broken(entity, error)
+        return BrokenOutbox(entity, error)
 
 
 class Search(Enum):

@@ -2,6 +2,6 @@
 
 from onewrite.core.ledgers.ledger import Ledger, check_ledger
 from onewrite.core.ledgers.marks import HighWaterMark, InSequence
-from onewrite.core.ledgers.seen_ids import MessageIds, SeenIds
+from onewrite.core.ledgers.seen_ids import IdSet, SeenIds
 
-__all__ = ["HighWaterMark", "InSequence", "Ledger", "MessageIds", "SeenIds", "check_ledger"]
+__all__ = ["HighWaterMark", "IdSet", "InSequence", "Ledger", "SeenIds", "check_ledger"]

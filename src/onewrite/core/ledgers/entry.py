@@ -23,10 +23,10 @@ class Terms:
     """The part that all entries of one ledger share."""
 
     attribute: str  # identifies the ledger: see `make_label_name`
-    attributes: tuple[str, ...]  # of this ledger, and of those in its also=
+    attributes: tuple[str, ...]  # of this ledger, and of those in its previous=
     plain_sets: frozenset[str]  # the attributes that hold a caller's own set
     labels: tuple[Label, ...]
-    earlier_entries: tuple[Callable[[Message, float], Entry], ...]  # the `entry` of each ledger in also=
+    earlier_entries: tuple[Callable[[Message, float], Entry], ...]  # the `entry` of each ledger in previous=
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,7 +199,7 @@ class Entry(NamedTuple):
     """The conditions and changes of a ledger in a write.
 
     - `written`: the changes that the write makes, one for each message
-    - `checked`: the changes that the entity must allow: the written ones, and those of the ledgers in also=, which stay unwritten. If a
+    - `checked`: the changes that the entity must allow: the written ones, and those of the ledgers in previous=, which stay unwritten. If a
       write moves one mark for several messages, only the first move is checked.
     """
 
@@ -240,7 +240,7 @@ class Entry(NamedTuple):
         for label in self.terms.labels:
             text = lookup(label.slot)
             if text is not ABSENT and text not in label.accepts:
-                raise LedgerMismatch(describe_mismatch(label, text, has_also=not self.own.requires_predecessor))
+                raise LedgerMismatch(describe_mismatch(label, text, has_previous=not self.own.requires_predecessor))
         refusals: list[LedgerRefusal] = [Gone(message)] if is_gone else []
         for change in self.checked:
             refusal = change.judge(message, lookup, entity)
@@ -256,7 +256,7 @@ class Entry(NamedTuple):
 
 
 def join_entries(entries: Sequence[Entry]) -> Entry:
-    """Return the entry of one write of several messages. The entries have the same ledger and time, and the order of the messages' effects."""
+    """Return the entry of one write of several messages. The entries have the same ledger and time, and the order of the messages' changes."""
     if len(entries) == 1:
         return entries[0]
     written = tuple([entry.own for entry in entries])

@@ -24,7 +24,7 @@ class Ledger(Protocol):
     @property
     def attribute(self) -> str: ...
     @property
-    def also(self) -> Ledger | tuple[Ledger, ...]: ...
+    def previous(self) -> Ledger | tuple[Ledger, ...]: ...
     @property
     def layout(self) -> str: ...
     @property
@@ -42,7 +42,7 @@ def check_ledger(ledger: object) -> None:
         raise ConfigurationError(f"{ledger.__name__} is a class: expected a ledger. Write {ledger.__name__}().")
     if not isinstance(getattr(ledger, "terms", None), Terms):  # a collection of pymongo has attributes of any name
         raise ConfigurationError(
-            f"{ledger!r} isn't a ledger: expected SeenIds(), HighWaterMark(), InSequence(), or MessageIds()."
+            f"{ledger!r} isn't a ledger: expected SeenIds(), HighWaterMark(), InSequence(), or IdSet('messageIDs')."
         )
 
 
@@ -52,7 +52,7 @@ def check_ledger(ledger: object) -> None:
 def make_terms(ledger: Ledger) -> Terms:
     """Return the terms that all entries of this ledger share."""
     by_attribute: dict[str, dict[str, Ledger]] = {}
-    for member in (ledger, *list_earlier_ledgers(ledger.also)):
+    for member in (ledger, *list_earlier_ledgers(ledger.previous)):
         by_attribute.setdefault(member.attribute, {}).setdefault(f"{FORMAT} {member.layout}", member)
     attributes = tuple(by_attribute)
     labels = [
@@ -82,17 +82,17 @@ def _make_label(present: str, attribute: str, texts: tuple[str, ...], attributes
     return Label(Slot(attribute), text, tuple(dict.fromkeys([text, *texts, *moved_texts])), texts[0])
 
 
-def list_earlier_ledgers(also: object) -> list[Ledger]:
-    """Return the ledgers in also=, and those in their own also=."""
-    ledgers = cast("tuple[object, ...]", also if isinstance(also, tuple) else (also,))
+def list_earlier_ledgers(previous: object) -> list[Ledger]:
+    """Return the ledgers in previous=, and those in their own previous=."""
+    ledgers = cast("tuple[object, ...]", previous if isinstance(previous, tuple) else (previous,))
     for ledger in ledgers:
         check_ledger(ledger)
     members = cast("tuple[Ledger, ...]", ledgers)
-    return [member for ledger in members for member in (ledger, *list_earlier_ledgers(ledger.also))]
+    return [member for ledger in members for member in (ledger, *list_earlier_ledgers(ledger.previous))]
 
 
 def make_entry(terms: Terms, own: Change, message: Message, now: float) -> Entry:
-    """Return the entry with this change, which must also be new to the ledgers in also=.
+    """Return the entry with this change, which must also be new to the ledgers in previous=.
 
     Marks of those ledgers must only be below the message's, even if they count.
     """

@@ -42,11 +42,11 @@ class _MarkLedger:
 class HighWaterMark(_MarkLedger):
     """Stores the highest sequence of each source, for sources that are delivered in order. A message at or below the mark isn't applied.
 
-    Each source adds its name and its mark to the entity forever. `name` and `also` are as for `SeenIds`.
+    Each source adds its name and its mark to the entity forever. `name` and `previous` are as for `SeenIds`.
     """
 
     name: str = field(default="", kw_only=True)
-    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    previous: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
     attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
 
@@ -75,7 +75,7 @@ class InSequence(_MarkLedger):
 
     A message after a gap is `Deferred`, a number below the mark is `Stale`, and a number below `first` is `InvalidMessage`. A message that the caller's own condition refuses moves the mark
     too, in a second request; otherwise all later messages would wait for it forever. `name` is as for `SeenIds`. To change from another
-    ledger, use `HighWaterMark(also=...)` first: `InSequence` continues its marks.
+    ledger, use `HighWaterMark(previous=...)` first: `InSequence` continues its marks.
     """
 
     first: int = 1
@@ -91,7 +91,7 @@ class InSequence(_MarkLedger):
         object.__setattr__(self, "terms", make_terms(self))
 
     @property
-    def also(self) -> tuple[()]:
+    def previous(self) -> tuple[()]:
         """No ledger: an `InSequence` continues the marks of a `HighWaterMark`, which can have earlier ledgers."""
         return ()
 

@@ -11,7 +11,6 @@ from math import inf
 from typing import cast
 
 from onewrite.core.label import (
-    DEFAULT_SET,
     Slot,
     check_attribute,
     check_name,
@@ -50,7 +49,7 @@ class SeenIds(_IdLedger):
     enough. `retention=None` never forgets, so the ledger grows forever. Each message adds a hash of 11 characters to the entity for up to
     1.6 times the retention and two hours; `readable=True` stores the ID instead.
 
-    If two services write to one entity, give each ledger its own `name`, which is part of all names that it stores. `also` is the ledger
+    If two services write to one entity, give each ledger its own `name`, which is part of all names that it stores. `previous` is the ledger
     that you used before: it's still read, and no longer written. Consumers' clocks can be off by 1/56 of the retention, and a write can take
     effect up to an hour after its call.
     """
@@ -58,7 +57,7 @@ class SeenIds(_IdLedger):
     retention: timedelta | None = MAX_SQS_RETENTION
     name: str = field(default="", kw_only=True)
     readable: bool = field(default=False, kw_only=True)
-    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    previous: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
     attribute: str = field(init=False, repr=False, compare=False)
     terms: Terms = field(init=False, repr=False, compare=False)
     _window: Window = field(init=False, repr=False, compare=False)
@@ -115,16 +114,16 @@ class SeenIds(_IdLedger):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageIds(_IdLedger):
+class IdSet(_IdLedger):
     """Stores IDs as strings in a set in your own attribute, as handlers often do by hand: the textbook's `messageIDs`.
 
-    It never forgets, so it grows forever. It has no label: only stores with this ledger, or with this ledger in `also`, know that the
-    set contains IDs. onewrite can't detect a change from this ledger to another one or back. Pass the previous ledger as `also`, and
+    It never forgets, so it grows forever. It has no label: only stores with this ledger, or with this ledger in `previous`, know that the
+    set contains IDs. onewrite can't detect a change from this ledger to another one or back. Pass the previous ledger as `previous`, and
     don't run a consumer without it. The set contains the ID, or `@source/id` for a message with a source. A plain ID counts for every source.
     """
 
-    attribute: str = DEFAULT_SET
-    also: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
+    attribute: str
+    previous: Ledger | tuple[Ledger, ...] = field(default=(), kw_only=True)
     terms: Terms = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -204,13 +203,13 @@ def _format_duration(span: timedelta) -> str:
 
 
 _HASH_BYTES = 8
-UNNAMED = make_label_name("")  # under this ledger, a step has the hash of its message
+UNNAMED = make_label_name("")  # under this ledger, an effect has the hash of its message
 
 
 def hash_message(message: Message, ledger: str = UNNAMED) -> str:
-    """Return the hash of the message, or of the message's step under that ledger: 64 bits in 11 characters of URL-safe base64.
+    """Return the hash of the message, or of the message's effect under that ledger: 64 bits in 11 characters of URL-safe base64.
 
-    A new hash is one of 3,000 others by chance once in 6 * 10^15. Under a ledger without a name, a step has the hash of its message.
+    A new hash is one of 3,000 others by chance once in 6 * 10^15. Under a ledger without a name, an effect has the hash of its message.
     """
     if message.parts:
         text = join_texts(message.source, *message.parts, message.id)

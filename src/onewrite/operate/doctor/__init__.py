@@ -209,15 +209,15 @@ def _read_facts(options: Options) -> Facts:
 
         readers.append(lambda: AMAZON.run(read_function(function), client))
     if is_named(options):
-        store, most = open_store(options), options["sample"]
+        store, limit = open_store(options), options["sample"]
         if options["table"] is not None:
             from onewrite.operate.doctor.amazon import AMAZON, read_table
 
-            readers.append(lambda: AMAZON.run(read_table(store.name, most, time.time), store.target))
+            readers.append(lambda: AMAZON.run(read_table(store.name, limit, time.time), store.target))
         else:
             from onewrite.operate.doctor.mongodb import MONGODB, read_collection
 
-            readers.append(lambda: MONGODB.run(read_collection(store.target, most, time.time), store.target))
+            readers.append(lambda: MONGODB.run(read_collection(store.target, limit, time.time), store.target))
     if not readers:
         raise ConfigurationError("Pass at least one of --queue, --function, --table, --collection, or a MODULE.")
     facts = Facts()

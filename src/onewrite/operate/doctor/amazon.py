@@ -94,7 +94,7 @@ def _read_source(mapping: Mapping[str, Any]) -> str:
     return f"self-managed:kafka:{','.join(endpoints.get('KAFKA_BOOTSTRAP_SERVERS') or ())}"
 
 
-def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts]:
+def read_table(name: str, limit: int, clock: Callable[[], float]) -> Reader[Facts]:
     """Read a table and at most `most` of its items."""
     what, target = f"the table {name}", {"TableName": name}
     reply = yield Question(what, "dynamodb:DescribeTable", Call("describe_table", (), target))
@@ -104,7 +104,7 @@ def read_table(name: str, most: int, clock: Callable[[], float]) -> Reader[Facts
     if isinstance(reply, Unread):
         return Facts(table=reply, expiry=expiry, sample=reply)  # a sample needs the names of the key attributes
     table = _make_description(reply["Table"])
-    sample = yield from _read_sample(name, table.keys, expiry, most, clock)
+    sample = yield from _read_sample(name, table.keys, expiry, limit, clock)
     return Facts(table=table, expiry=expiry, sample=sample)
 
 
@@ -134,10 +134,10 @@ def _read_expiry(name: str) -> Reader[tuple[str, ...] | Unread]:
 
 
 def _read_sample(
-    name: str, keys: tuple[str, ...], expiry: tuple[str, ...] | Unread, most: int, clock: Callable[[], float]
+    name: str, keys: tuple[str, ...], expiry: tuple[str, ...] | Unread, limit: int, clock: Callable[[], float]
 ) -> Reader[EntitySample | Unread]:
-    scan, images = TableScan(name, size=most, keys=keys), list[EntityImage]()
-    while len(images) < most:
+    scan, images = TableScan(name, size=limit, keys=keys), list[EntityImage]()
+    while len(images) < limit:
         page = yield from list_questions(f"the items of the table {name}", "dynamodb:Scan", scan.next())
         if isinstance(page, Unread):
             return page
@@ -145,7 +145,7 @@ def _read_sample(
             break
         images.extend(page)
     ttl = expiry[0] if isinstance(expiry, tuple) and expiry else ""
-    entities = tuple(images[:most])
+    entities = tuple(images[:limit])
     expires: dict[str, float] = {}
     for image in entities:
         seconds = image.fields.get(ttl)

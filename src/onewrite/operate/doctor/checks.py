@@ -148,8 +148,8 @@ def check_ledger_retention(facts: Facts) -> Findings:
                 "error",
                 f"{guard.kind} of {guard.place} remembers a message for {format_span(seconds)}, and {lifetime.text}.",
                 "If a message is delivered after the ledger has forgotten it, it takes effect again.",
-                f"Set the retention to {format_span(lifetime.seconds)} and name the current ledger in also=, for example "
-                f"SeenIds({_format_timedelta(lifetime.seconds)}, also=...). Or shorten the queues' retention.",
+                f"Set the retention to {format_span(lifetime.seconds)} and name the current ledger in previous=, for example "
+                f"SeenIds({_format_timedelta(lifetime.seconds)}, previous=...). Or shorten the queues' retention.",
                 f"the queue, {guard.rests_on}",
             )
     late = lifetime.advise_redrive(min(retentions, default=lifetime.seconds))
@@ -247,7 +247,7 @@ def check_outbox_index(facts: Facts) -> Findings:
             yield DoctorFinding(
                 "error",
                 f"Outbox(index={name!r}) of the module names an index that {table.name} {f'defines differently: {described[name]}' if name in described else 'does not have'}.",
-                "Every sweep of a relay fails, so events whose doorbell was lost are never published. If the keys have "
+                "Every sweep of a relay fails, so events whose notification was lost are never published. If the keys have "
                 "other types, every write that emits fails too.",
                 f"Create a global secondary index {name!r}: {needed}.",
                 "the table, the module",
@@ -333,7 +333,7 @@ def check_order(facts: Facts) -> Findings:
                 "no order.",
                 "If a newer message of its source overtakes a message, HighWaterMark takes it for an old copy: it is "
                 "Stale, settled, and lost. That is right only if each message has its source's whole state.",
-                "Use a FIFO queue, whose groups are the sources; or SeenIds() with also=.",
+                "Use a FIFO queue, whose groups are the sources; or SeenIds() with previous=.",
                 f"the queue, {guard.rests_on}",
             )
     return (
@@ -517,7 +517,7 @@ def check_layouts(facts: Facts) -> Findings:
                 f"the ledger {label.attribute}, which {format_count(len(unread), 'entity has', 'entities have')}: "
                 f"{_name_some([entity for _, entity in unread])}.",
                 "The store doesn't know the messages in that ledger. If one is redelivered, it takes effect again.",
-                f"If you renamed the ledger, pass the old one as also={write_constructor(label.layout, label.attribute)}. If another "
+                f"If you renamed the ledger, pass the old one as previous={write_constructor(label.layout, label.attribute)}. If another "
                 "service writes that ledger, nothing is wrong.",
                 "the module, the sample",
             )
@@ -529,11 +529,11 @@ def _find_mismatch(entity: EntityImage, store: ModuleStore) -> str | None:
     for label in store.ledger.terms.labels:
         text = entity.lookup(label.slot)
         if text is not ABSENT and text not in label.accepts:
-            has_also, attribute = not isinstance(store.ledger, InSequence), label.slot.group
+            has_previous, attribute = not isinstance(store.ledger, InSequence), label.slot.group
             found = next((found for found in find_labels(entity.fields.items()) if found.attribute == attribute), None)
-            remedy = None if found is None else describe_remedy(attribute, found.layout, has_also=has_also)
+            remedy = None if found is None else describe_remedy(attribute, found.layout, has_previous=has_previous)
             if found is None or remedy is None:
-                return describe_mismatch(label, text, has_also=has_also)
+                return describe_mismatch(label, text, has_previous=has_previous)
             own_layout = label.text.removeprefix(f"{FORMAT} ")
             return f"{attribute} has the layout {found.layout!r} there, but the store's is {own_layout!r}. {remedy}"
     try:
@@ -622,10 +622,10 @@ def examine(facts: Facts) -> list[CheckResult]:
 
 def _read_result(check: Check, facts: Facts) -> CheckResult:
     findings: list[DoctorFinding] = []
-    steps = check.run(facts)
+    effects = check.run(facts)
     while True:
         try:
-            findings.append(next(steps))
+            findings.append(next(effects))
         except StopIteration as end:
             if not findings:
                 return CheckResult(check, "passed", end.value)

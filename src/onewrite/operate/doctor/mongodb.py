@@ -16,7 +16,7 @@ from onewrite.operate.mongodb import sample_documents
 MONGODB = Asking(lambda error: isinstance(error, PyMongoError), is_refused_by_mongodb)
 
 
-def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> Reader[Facts]:
+def read_collection(collection: Any, limit: int, clock: Callable[[], float]) -> Reader[Facts]:
     """Read a collection and at most `most` of its documents."""
     place = f"the collection {collection.name}"
     indexes = yield Question(f"the indexes of {place}", "listIndexes", Call("index_information"))
@@ -27,7 +27,7 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
         missing = Unread(place, "It doesn't exist here.", advice="Check the database and collection in --collection.")
         return Facts(collection=place, expiry=missing, index_keys=missing, sample=missing)
     if isinstance(indexes, Unread):
-        sample = yield from _read_sample(place, {}, most, clock)
+        sample = yield from _read_sample(place, {}, limit, clock)
         return Facts(collection=place, expiry=indexes, index_keys=indexes, sample=sample)
     # The fields of TTL indexes, and the seconds until a document expires after the time in them.
     ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
@@ -36,7 +36,7 @@ def read_collection(collection: Any, most: int, clock: Callable[[], float]) -> R
         collection=place,
         expiry=tuple(lifetimes),
         index_keys=tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()]),
-        sample=(yield from _read_sample(place, lifetimes, most, clock)),
+        sample=(yield from _read_sample(place, lifetimes, limit, clock)),
     )
 
 
@@ -46,10 +46,10 @@ def _read_timestamp(moment: datetime) -> float:
 
 
 def _read_sample(
-    what: str, lifetimes: Mapping[str, float], most: int, clock: Callable[[], float]
+    what: str, lifetimes: Mapping[str, float], limit: int, clock: Callable[[], float]
 ) -> Reader[EntitySample | Unread]:
     """Read some documents. `lifetimes` are the seconds until a document expires after the time in each field."""
-    images = yield from list_questions(what, "find", sample_documents(most))
+    images = yield from list_questions(what, "find", sample_documents(limit))
     if isinstance(images, Unread):
         return images
     expires: dict[str, float] = {}

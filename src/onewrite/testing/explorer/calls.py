@@ -413,7 +413,7 @@ class HandlerCall:
         self.is_dead = False  # whether the process has crashed, even if after the handler's end
         self.result = Reply()
         self.failures: list[str] = []  # the handler's own errors, and where they were raised
-        self.step_name = ""  # the name of the last step that a guarded store began
+        self.effect_name = ""  # the name of the last effect that a guarded store began
         self.outcomes: list[object] = []  # the outcomes of guarded stores, even if the handler doesn't return them
         self.thread = thread
         self.name = name

@@ -11,9 +11,10 @@ from itertools import pairwise
 from pprint import pformat
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from onewrite.core.label import STEP, STEPS, is_ours
+from onewrite.core.label import EFFECT, EFFECTS, is_ours
 from onewrite.errors import ConfigurationError
-from onewrite.outcome import Answer, Applied
+from onewrite.metrics import snake_case
+from onewrite.outcome import Applied, BeginOutcome
 from onewrite.testing.explorer.deliverables import Titles, read_outcomes
 from onewrite.testing.explorer.difference import show
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
@@ -312,18 +313,18 @@ def _describe_changes(pairs: Sequence[tuple[Entity, Entity]], step: TrialStep) -
                 words.append(f"{name} {_shorten(old[name])} -> {_shorten(new[name]) if name in new else 'nothing'}")
         old_steps, new_steps = _find_open_steps(before), _find_open_steps(after)
         if len(new_steps) < len(old_steps):
-            words.insert(0, f'finish "{step.step_name}"')
+            words.insert(0, f'finish "{step.effect_name}"')
         elif new_steps != old_steps:
             taken_over = ", taken over" if len(new_steps) == len(old_steps) else ""
             ran = "" if step.taken_step.step.fault else ", your code ran"
-            words.insert(0, f'begin "{step.step_name}": Begun{taken_over}{ran}')
+            words.insert(0, f'begin_effect "{step.effect_name}": Begun{taken_over}{ran}')
     return _join_words(words)
 
 
 def _find_open_steps(entity: Entity) -> Entity:
     """Return the open steps of an entity. On DynamoDB, each step has its own attribute; on MongoDB, all steps are in one field."""
-    named = {name: value for name, value in entity.items() if name.startswith(STEP)}
-    return named or (cast("Entity", steps) if isinstance(steps := entity.get(STEPS), Mapping) else {})
+    named = {name: value for name, value in entity.items() if name.startswith(EFFECT)}
+    return named or (cast("Entity", steps) if isinstance(steps := entity.get(EFFECTS), Mapping) else {})
 
 
 def _join_words(words: Sequence[str]) -> str:
@@ -361,12 +362,14 @@ def _describe_end(step: TrialStep, part_titles: Sequence[str]) -> str:
         return f", raises {type(end.error).__name__}"
     if step.repeated_parts:
         return f", fails {_list_titles(part_titles, step.repeated_parts)}"
-    outcomes = [outcome for outcome in read_outcomes(end.value) if isinstance(outcome, Answer)]
+    outcomes = [outcome for outcome in read_outcomes(end.value) if isinstance(outcome, BeginOutcome)]
     unsettled = [outcome for outcome in outcomes if not outcome.settled]
     if unsettled:
-        return f", {type(unsettled[0]).__name__.lower()} (not settled)"
-    if isinstance(end.value, Answer) and not isinstance(end.value, Applied):  # the description of the request says "applied"
-        return f", {type(end.value).__name__.lower()}"
+        return f", {snake_case(type(unsettled[0]).__name__).replace('_', ' ')} (not settled)"
+    if isinstance(end.value, BeginOutcome) and not isinstance(
+        end.value, Applied
+    ):  # the description of the request says "applied"
+        return f", {snake_case(type(end.value).__name__).replace('_', ' ')}"
     return ""
 
 

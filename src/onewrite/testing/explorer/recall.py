@@ -180,7 +180,7 @@ class CallFromMemory:
 
     __slots__ = ("_recall", "has_died", "history", "is_dead")
 
-    step_name = ""  # only reports show it, and they are made from real calls
+    effect_name = ""  # only reports show it, and they are made from real calls
 
     def __init__(self, recall: Recall, history: History) -> None:
         self.history = _check_known(history)

@@ -413,7 +413,7 @@ def _sets_on_insert(request: Request) -> bool:
 
 
 def _is_for_a_relay(request: Request) -> bool:
-    """Whether the request reads pending events. If it finds none, nothing is lost, because each event has its own doorbell."""
+    """Whether the request reads pending events. If it finds none, nothing is lost, because each event has its own notification."""
     text = str(request.arguments)
     return not request.writes and (OUTBOX.events in text or OUTBOX.due in text)
 

@@ -320,10 +320,10 @@ def list_variants(fault: Fault, request: Request) -> tuple[Fault, ...]:
     return *variants, *others
 
 
-def check_count(name: str, value: object, least: int) -> None:
+def check_count(name: str, value: object, minimum: int) -> None:
     """Raise unless the value of this argument is an int of at least `least`."""
-    if type(value) is not int or value < least:
-        raise ConfigurationError(f"{name}={value!r}: expected an int of {least} or more.")
+    if type(value) is not int or value < minimum:
+        raise ConfigurationError(f"{name}={value!r}: expected an int of {minimum} or more.")
 
 
 # --- replay codes -----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from onewrite.batch.handler import find_handler
 from onewrite.batch.unreturned import FunctionCall, Note, UnfinishedWrite
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
-from onewrite.outcome import Answer, Busy
+from onewrite.outcome import BeginOutcome, Busy
 from onewrite.testing.errors import UnsupportedByStandIn
 from onewrite.testing.events import lambda_context
 from onewrite.testing.explorer.calls import (
@@ -114,7 +114,7 @@ class Invocation:
             [answers] = read_return(answer)
         except WrongReturn:  # a consumer of its own can understand the value, as the handler means it
             return answer
-        outcomes: list[Answer] = []
+        outcomes: list[BeginOutcome] = []
         for note in call.list_unreturned(message, answers):
             if isinstance(note.outcome, UnfinishedWrite | asyncio.CancelledError):
                 raise note.outcome
@@ -186,10 +186,10 @@ class Senders:
         if self._subject.hashes_at is None and current_call.get() is not None and is_own_code(place[0]):
             self._subject.hashes_at = place
 
-    def note_step(self, name: str) -> None:
+    def note_effect(self, name: str) -> None:
         call = current_call.get()
         if call is not None:
-            call.step_name = name
+            call.effect_name = name
 
     def note_failure(self, error: BaseException) -> None:
         call = current_call.get()

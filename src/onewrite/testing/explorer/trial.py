@@ -55,7 +55,7 @@ class TrialStep:
     states: tuple[WorldState, ...] = ()  # of the stores, before the request and after each response
     failures: tuple[str, ...] = ()  # the handler's errors, and where they were raised
     partial_parts: tuple[int, ...] = ()  # the records that the delivery brings, if it doesn't bring all
-    step_name: str = ""  # the name of the last step that the delivery began
+    effect_name: str = ""  # the name of the last effect that the delivery began
 
 
 class _Outage(NamedTuple):
@@ -418,7 +418,7 @@ class Trial:
             states=tuple(self._states) if answers else (),
             failures=failures,
             partial_parts=partial_parts,
-            step_name=call.step_name,
+            effect_name=call.effect_name,
         )
 
     def _read_settlement(self, delivery: Delivery, call: AnyCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -507,13 +507,13 @@ def _explain_unsettled(last: TrialStep) -> str:
     if isinstance(last_outcome, Uncertain):
         return (
             f"{text}: no one knows whether the effect happened, so only an operator can settle the message. If you mean that, explore with "
-            "faults=0. Otherwise, pass the safe_for= of a provider that knows its keys"
+            "faults=0. Otherwise, pass the key_valid_for= of a provider that knows its keys"
         )
     if isinstance(last_outcome, Rejected):
         return f"{text}. {last_outcome.reason}"
     if isinstance(last_outcome, Busy):
         return (
-            f"{text}: the message's step is open until its lease ends. Pass the step as finishes= to the write that records the effect. If you "
+            f"{text}: the message's effect is open until its lease ends. Pass the effect as finishes= to the write that remembers it. If you "
             "do, don't pass clock= to the store, so that its time advances with each delivery. If the lease doesn't end within "
             f"{ROUNDS} redeliveries, pass a longer redelivered_after="
         )

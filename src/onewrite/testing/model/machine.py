@@ -34,7 +34,7 @@ from onewrite.testing.model.contents import (
 )
 from onewrite.testing.model.databases import Databases, World, are_async, check_same, name_stores
 from onewrite.testing.model.tokens import (
-    has_steps,
+    has_effects,
     omit_token,
     omit_token_of_form,
     read_own_token,
@@ -585,7 +585,7 @@ class Machine:
         if item is not None:
             contents = self.contents_at(self.present, item.place)
             entity, form = contents.entities.get(item.key, {}), contents.forms.get(item.key)
-            if has_steps(request, entity):  # which are fenced by tokens
+            if has_effects(request, entity):  # which are fenced by tokens
                 return _Likeness((key, structure, item, form), (), item)
             tokens = read_own_token(request), read_token(entity)
             shape = tokens[0] == tokens[1], tokens[1] is None

@@ -13,13 +13,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, cast
 
-from onewrite.core.label import STEP, STEPS, TOKEN
+from onewrite.core.label import EFFECT, EFFECTS, TOKEN
 from onewrite.testing.taps.traffic import Request
 
 Names: TypeAlias = Mapping[str, str]  # the tokens to replace, and what replaces them
 
 _PLACEHOLDER = ":ow_token"
-_STEP_PLACEHOLDER = ":ow_step"
+_EFFECT_PLACEHOLDER = ":ow_effect"
 _VALUES = "ExpressionAttributeValues"
 
 
@@ -49,10 +49,10 @@ def omit_token_of_form(form: Hashable) -> Hashable:
     return kind, tuple([pair for pair in items if pair[0] != TOKEN])
 
 
-def has_steps(request: Request, item: Mapping[str, Any]) -> bool:
-    """Whether the request or the item has a step, which is fenced by a token too."""
-    return _STEP_PLACEHOLDER in (request.arguments.get(_VALUES) or {}) or any(
-        name.startswith((STEP, STEPS)) for name in item
+def has_effects(request: Request, item: Mapping[str, Any]) -> bool:
+    """Whether the request or the item has an effect, which is fenced by a token too."""
+    return _EFFECT_PLACEHOLDER in (request.arguments.get(_VALUES) or {}) or any(
+        name.startswith((EFFECT, EFFECTS)) for name in item
     )
 
 

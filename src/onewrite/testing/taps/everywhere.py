@@ -72,8 +72,8 @@ class Listener(Protocol):
         """Record the line of code that computes the hash of a string."""
         ...
 
-    def note_step(self, name: str, /) -> None:
-        """Record the name of a step that a guarded store is about to begin."""
+    def note_effect(self, name: str, /) -> None:
+        """Record the name of an effect that a guarded store is about to begin."""
         ...
 
     def note_failure(self, error: BaseException, /) -> None:
@@ -372,15 +372,15 @@ async def _note_awaited(result: Any) -> Any:
     return _note(await result)
 
 
-def _note_step(original: Function) -> Function:
+def _note_effect(original: Function) -> Function:
     @wraps(original)
-    def request_step(name: str, *args: Any, **options: Any) -> Any:
+    def request_effect(name: str, *args: Any, **options: Any) -> Any:
         listener = _find_listener()
         if listener is not None:
-            listener.note_step(name)
+            listener.note_effect(name)
         return original(name, *args, **options)
 
-    return request_step
+    return request_effect
 
 
 def _note_failures(original: Function) -> Function:
@@ -418,6 +418,6 @@ _PATCHES: tuple[tuple[str, str, str, Callable[[Function], Function]], ...] = (
     ("asyncio.tasks", "", "as_completed", _order_tasks),
     ("onewrite.core.flow", "", "drive", _note_result),  # where `run` and `arun` find them
     ("onewrite.core.flow", "", "adrive", _note_result),
-    ("onewrite.core.features.steps", "", "StepRequest", _note_step),
+    ("onewrite.core.features.effects", "", "EffectRequest", _note_effect),
     ("onewrite.batch.handler", "", "log_batch", _note_failures),
 )

@@ -1,7 +1,7 @@
 """Planned faults: which request fails, and how. They're the same in every run.
 
     faults = Faults(table)                  # or a client, a collection, a dict of these
-    faults.after(1)                         # the first request takes effect, and the process dies
+    faults.crash_after(1)                         # the first request takes effect, and the process dies
     with pytest.raises(Crash):
         handle(faults.store, message)
     handle(faults.store, message)           # the broker delivers the message again
@@ -76,15 +76,15 @@ class Faults:
         """Return all requests so far, including those that met a fault."""
         return tuple(self._requests)
 
-    def before(self, where: Where, *, optional: bool = False) -> None:
+    def crash_before(self, where: Where, *, optional: bool = False) -> None:
         """Kill the process before it sends the request."""
         self._plan(_PlannedFault("before", where, "never", _make_crash, optional))
 
-    def after(self, where: Where, *, optional: bool = False) -> None:
+    def crash_after(self, where: Where, *, optional: bool = False) -> None:
         """Kill the process after the request took effect, but before the response arrives."""
         self._plan(_PlannedFault("after", where, "once", _make_crash, optional))
 
-    def lose_answer(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
+    def lose_response(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
         """Close the connection after the request took effect, but before the response arrives.
 
         With `retried=True`, the driver retries as it's configured. botocore sends the request again, and the handler gets the second
@@ -94,7 +94,7 @@ class Faults:
         """
         self._plan(
             _PlannedFault(
-                "lose_answer", where, "until answered" if retried else "once", failures.LOST_RESPONSE.make_error, optional
+                "lose_response", where, "until answered" if retried else "once", failures.LOST_RESPONSE.make_error, optional
             )
         )
 

@@ -115,7 +115,7 @@ def test_failing_event_does_not_block_others(collection: Any, kind: str) -> None
     assert broker.bodies == ['"b"']
 
 
-def test_failing_sweep_raises_but_failing_doorbell_does_not(
+def test_failing_sweep_raises_but_failing_notification_does_not(
     collection: Any, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: Any, **__: Any) -> Any:

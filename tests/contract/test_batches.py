@@ -20,12 +20,12 @@ from onewrite import (
     Event,
     Gone,
     HighWaterMark,
+    IdSet,
     InSequence,
     InvalidMessage,
     InvalidUpdate,
     LedgerMismatch,
     Message,
-    MessageIds,
     Missing,
     Outbox,
     Rejected,
@@ -41,7 +41,7 @@ from tests.contract.stores import Adding, MakeShop, Shop
 REJECTED_OK = {"rejected_ok": True}
 LEDGERS: dict[str, Ledger] = {
     "seen": SeenIds(),
-    "message ids": MessageIds(),
+    "message ids": IdSet("messageIDs"),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
 }
@@ -93,7 +93,7 @@ def test_ten_messages_create_an_entity_in_one_request(shop: Shop) -> None:
     use(shop)
     ten = messages(*range(1, 11))
     with counted() as counting:
-        outcomes = shop.fold(ten, "o")
+        outcomes = shop.update_batch(ten, "o")
     assert outcomes == [Applied(each, shop.get("o") if "dynamo" in shop.name else None) for each in ten]
     assert counting.requests == 1
     assert n_of(shop) == 10
@@ -101,13 +101,13 @@ def test_ten_messages_create_an_entity_in_one_request(shop: Shop) -> None:
     assert n_of(shop) == 10
 
 
-def test_a_fold_leaves_the_same_entity_as_single_writes(shop: Shop) -> None:
-    shop.fold(messages(1, 2), "o")
-    shop.fold(messages(3, 4, 5), "o")
+def test_a_batch_leaves_the_same_entity_as_single_writes(shop: Shop) -> None:
+    shop.update_batch(messages(1, 2), "o")
+    shop.update_batch(messages(3, 4, 5), "o")
     for each in messages(1, 2, 3, 4, 5):
         shop.add(each, "by one")
-    folded, single = (without_tokens(shop.raw(order) or {}, shop, order) for order in ("o", "by one"))
-    assert folded == single
+    batched, single = (without_tokens(shop.raw(order) or {}, shop, order) for order in ("o", "by one"))
+    assert batched == single
 
 
 def without_tokens(item: dict[str, Any], shop: Shop, order: str) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def without_tokens(item: dict[str, Any], shop: Shop, order: str) -> dict[str, An
 def test_function_gets_messages_by_sequence_and_outcomes_keep_order(shop: Shop) -> None:
     adding = Adding()
     given = [message(3), message(1, source="other"), message(2), message(1)]
-    outcomes = shop.fold(given, "o", adding)
+    outcomes = shop.update_batch(given, "o", adding)
     assert adding.asked == [["m1", "m1", "m2", "m3"]]
     assert [outcome.message for outcome in outcomes] == given
     assert kinds(outcomes) == [Applied] * 4
@@ -128,24 +128,24 @@ def test_function_gets_messages_by_sequence_and_outcomes_keep_order(shop: Shop) 
 def test_second_copy_in_a_batch_is_a_duplicate(shop: Shop) -> None:
     adding = Adding()
     again = Message("m1", source="s", sequence=1, body=7)
-    outcomes = shop.fold([message(1), again, message(2)], "o", adding)
+    outcomes = shop.update_batch([message(1), again, message(2)], "o", adding)
     assert kinds(outcomes) == [Applied, Duplicate, Applied]
     assert outcomes[1].message is again
     assert adding.asked == [["m1", "m2"]]
     assert n_of(shop) == 2
 
 
-def test_empty_fold_sends_no_request(shop: Shop) -> None:
+def test_empty_batch_sends_no_request(shop: Shop) -> None:
     with counted() as counting:
-        assert shop.fold([], "o") == []
+        assert shop.update_batch([], "o") == []
     assert counting.requests == 0
 
 
 def test_messages_are_only_remembered_if_function_returns_no_update(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     name = "Key" if "dynamo" in shop.name else "filter"
-    assert kinds(shop.fold_by(messages(1, 2), lambda _: {name: shop.key("o")})) == [Applied] * 2
-    assert Applied not in kinds(shop.fold(messages(1, 2), "o"))
+    assert kinds(shop.batch_by(messages(1, 2), lambda _: {name: shop.key("o")})) == [Applied] * 2
+    assert Applied not in kinds(shop.update_batch(messages(1, 2), "o"))
     assert n_of(shop) == 0
 
 
@@ -153,11 +153,11 @@ def test_messages_are_only_remembered_if_function_returns_no_update(shop: Shop) 
 
 
 @seen_only
-def test_duplicates_are_left_out_of_a_fold(shop: Shop) -> None:
-    shop.fold(messages(2, 4), "o")
+def test_duplicates_are_left_out_of_a_batch(shop: Shop) -> None:
+    shop.update_batch(messages(2, 4), "o")
     adding = Adding()
     with counted() as counting:
-        outcomes = shop.fold(messages(1, 2, 3, 4, 5), "o", adding)
+        outcomes = shop.update_batch(messages(1, 2, 3, 4, 5), "o", adding)
     assert kinds(outcomes) == [Applied, Duplicate, Applied, Duplicate, Applied]
     assert adding.asked == [["m1", "m2", "m3", "m4", "m5"], ["m1", "m3", "m5"]]
     assert counting.requests <= (2 if "dynamo" in shop.name else 3)
@@ -165,8 +165,8 @@ def test_duplicates_are_left_out_of_a_fold(shop: Shop) -> None:
 
 
 def test_redelivered_batch_is_not_written_again(shop: Shop) -> None:
-    shop.fold(messages(1, 2, 3), "o")
-    outcomes = shop.fold(messages(1, 2, 3), "o")
+    shop.update_batch(messages(1, 2, 3), "o")
+    outcomes = shop.update_batch(messages(1, 2, 3), "o")
     assert {*kinds(outcomes)} <= {Duplicate, Stale}
     assert isinstance(outcomes[-1], Duplicate)
     assert outcomes[-1].entity == shop.get("o")
@@ -174,11 +174,11 @@ def test_redelivered_batch_is_not_written_again(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", ["mark", "sequence"], indirect=True)
-def test_fold_begins_after_the_mark_inside_the_batch(shop: Shop) -> None:
-    shop.fold(messages(1, 2, 3), "o")
+def test_batch_begins_after_the_mark_inside_the_batch(shop: Shop) -> None:
+    shop.update_batch(messages(1, 2, 3), "o")
     adding = Adding()
     with counted() as counting:
-        outcomes = shop.fold(messages(1, 2, 3, 4, 5), "o", adding)
+        outcomes = shop.update_batch(messages(1, 2, 3, 4, 5), "o", adding)
     assert kinds(outcomes) == [Stale, Stale, Duplicate, Applied, Applied]
     assert adding.asked[-1] == ["m4", "m5"]
     assert counting.requests <= (2 if "dynamo" in shop.name else 3)
@@ -187,7 +187,7 @@ def test_fold_begins_after_the_mark_inside_the_batch(shop: Shop) -> None:
 
 @sequence_only
 def test_messages_after_a_gap_are_deferred(shop: Shop) -> None:
-    outcomes = shop.fold(messages(1, 2, 4, 5), "o")
+    outcomes = shop.update_batch(messages(1, 2, 4, 5), "o")
     assert kinds(outcomes) == [Applied, Applied, Deferred, Deferred]
     assert [outcome.expected for outcome in outcomes if isinstance(outcome, Deferred)] == [3, 3]
     assert n_of(shop) == 2
@@ -195,9 +195,9 @@ def test_messages_after_a_gap_are_deferred(shop: Shop) -> None:
 
 @sequence_only
 def test_entity_ahead_of_the_batch_is_read_once(shop: Shop) -> None:
-    shop.fold(messages(*range(1, 7)), "o")
+    shop.update_batch(messages(*range(1, 7)), "o")
     with counted() as counting:
-        outcomes = shop.fold(messages(3, 4, 7, 8), "o")
+        outcomes = shop.update_batch(messages(3, 4, 7, 8), "o")
     assert kinds(outcomes) == [Stale, Stale, Applied, Applied]
     assert counting.requests <= (2 if "dynamo" in shop.name else 3)
 
@@ -205,33 +205,33 @@ def test_entity_ahead_of_the_batch_is_read_once(shop: Shop) -> None:
 @seen_only
 def test_too_many_messages_for_one_condition_take_several_writes(shop: Shop) -> None:
     many = messages(*range(1, 61))
-    shop.fold(many[5:45:4], "o")
-    outcomes = shop.fold(many, "o")
+    shop.update_batch(many[5:45:4], "o")
+    outcomes = shop.update_batch(many, "o")
     assert kinds(outcomes) == [Duplicate if each in many[5:45:4] else Applied for each in many]
     assert n_of(shop) == 60
 
 
 def test_many_sources_in_one_batch_are_all_written(shop: Shop) -> None:
-    outcomes = shop.fold([message(1, source=f"s{n}") for n in range(100)], "o")
+    outcomes = shop.update_batch([message(1, source=f"s{n}") for n in range(100)], "o")
     assert {*kinds(outcomes)} == {Applied}
     assert n_of(shop) == 100
 
 
-def test_fold_checks_each_source_in_the_former_ledger(make_shop: MakeShop) -> None:
+def test_batch_checks_each_source_in_the_former_ledger(make_shop: MakeShop) -> None:
     known = message(1, source="known")
     make_shop(HighWaterMark()).add(known, "o")
-    assert kinds(make_shop(SeenIds(also=HighWaterMark())).fold([message(1), known], "o")) == [Applied, Duplicate]
+    assert kinds(make_shop(SeenIds(previous=HighWaterMark())).update_batch([message(1), known], "o")) == [Applied, Duplicate]
 
 
 # --- what the caller's condition refuses ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
-def test_refused_fold_is_written_one_by_one(shop: Shop) -> None:
+def test_refused_batch_is_written_one_by_one(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     adding = Adding(creates=False, limit=2, final=REJECTED_OK)
     with counted() as counting:
-        outcomes = shop.fold([message(1, 1), message(2, 2), message(3, 1)], "o", adding)
+        outcomes = shop.update_batch([message(1, 1), message(2, 2), message(3, 1)], "o", adding)
     assert kinds(outcomes) == [Applied, Rejected, Applied]
     assert adding.asked == [["m1", "m2", "m3"], ["m1"], ["m2"], ["m3"]]
     assert counting.requests <= (4 if "dynamo" in shop.name else 9)
@@ -239,95 +239,95 @@ def test_refused_fold_is_written_one_by_one(shop: Shop) -> None:
 
 
 @sequence_only
-def test_refusal_in_a_fold_moves_a_counted_mark(shop: Shop) -> None:
+def test_refusal_in_a_batch_moves_a_counted_mark(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     adding = Adding(creates=False, limit=2, final=REJECTED_OK)
-    outcomes = shop.fold([message(1, 1), message(2, 2), message(3, 1)], "o", adding)
+    outcomes = shop.update_batch([message(1, 1), message(2, 2), message(3, 1)], "o", adding)
     assert kinds(outcomes) == [Applied, Rejected, Applied]
     assert n_of(shop) == 2
 
 
 @pytest.mark.parametrize("shop", ["mark", "sequence"], indirect=True)
-def test_refusal_in_a_fold_holds_its_source_back(shop: Shop) -> None:
+def test_refusal_in_a_batch_holds_its_source_back(shop: Shop) -> None:
     shop.put_raw("o", n=0)
     batch = [message(number, 2 if number == 2 else 0) for number in range(1, 60)]
-    outcomes = shop.fold(batch, "o", Adding(creates=False, limit=1))
+    outcomes = shop.update_batch(batch, "o", Adding(creates=False, limit=1))
     assert kinds(outcomes) == [Applied, Rejected, *[Deferred] * 57]
     assert not any(outcome.settled for outcome in outcomes[1:])
-    assert kinds(shop.fold(batch, "o")) == [Duplicate, *[Applied] * 58]
+    assert kinds(shop.update_batch(batch, "o")) == [Duplicate, *[Applied] * 58]
 
 
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
 def test_all_messages_are_rejected_if_entity_is_missing(shop: Shop) -> None:
-    outcomes = shop.fold(messages(1, 2), "o", Adding(creates=False))
+    outcomes = shop.update_batch(messages(1, 2), "o", Adding(creates=False))
     assert {*kinds(outcomes)} <= {Missing, Deferred}
     assert not any(outcome.settled for outcome in outcomes)
     assert shop.raw("o") is None
-    outcomes = shop.fold(messages(1, 2), "o", Adding(creates=False, final={"missing_ok": True}))
+    outcomes = shop.update_batch(messages(1, 2), "o", Adding(creates=False, final={"missing_ok": True}))
     assert kinds(outcomes) == [Missing, Missing]
     assert all(outcome.settled for outcome in outcomes)
 
 
 @seen_only
 def test_ledger_is_checked_before_the_condition(shop: Shop) -> None:
-    shop.fold(messages(1, 2), "o")
-    outcomes = shop.fold([*messages(1, 2), message(3, 5)], "o", Adding(creates=False, limit=2))
+    shop.update_batch(messages(1, 2), "o")
+    outcomes = shop.update_batch([*messages(1, 2), message(3, 5)], "o", Adding(creates=False, limit=2))
     assert kinds(outcomes) == [Duplicate, Duplicate, Rejected]
 
 
-# --- steps, tombstones, events ----------------------------------------------------------------------------------------
+# --- effects, tombstones, events ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shop", ["seen", "mark"], indirect=True)
-def test_only_message_with_an_open_step_is_busy(shop: Shop) -> None:
+def test_only_message_with_an_open_effect_is_busy(shop: Shop) -> None:
     shop.put_raw("o", n=0)
-    step = shop.begin(message(2), "o")
-    assert isinstance(step, Begun)
-    outcomes = shop.fold(messages(1, 2, 3), "o")
+    effect = shop.begin_effect(message(2), "o")
+    assert isinstance(effect, Begun)
+    outcomes = shop.update_batch(messages(1, 2, 3), "o")
     assert kinds(outcomes) == [Applied, Busy, Applied]
-    assert isinstance(shop.add(message(2), "o", finishes=step), Applied)
+    assert isinstance(shop.add(message(2), "o", finishes=effect), Applied)
     assert n_of(shop) == 3
 
 
 @seen_only
-def test_fold_ignores_a_step_outside_of_the_batch(shop: Shop) -> None:
+def test_batch_ignores_an_effect_outside_of_the_batch(shop: Shop) -> None:
     shop.put_raw("o", n=0)
-    shop.begin(message(9), "o")
-    assert kinds(shop.fold(messages(1, 2, 3), "o")) == [Applied] * 3
+    shop.begin_effect(message(9), "o")
+    assert kinds(shop.update_batch(messages(1, 2, 3), "o")) == [Applied] * 3
     assert n_of(shop) == 3
 
 
 @pytest.mark.parametrize("ledger", [HighWaterMark(), InSequence()], ids=["mark", "sequence"])
-def test_fold_ignores_a_step_of_another_process(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_batch_ignores_an_effect_of_another_process(make_shop: MakeShop, ledger: Ledger) -> None:
     """Of two messages with one sequence only the first is written."""
     shop = make_shop(ledger)
     shop.put_raw("o", n=0)
-    make_shop(SeenIds(name="billing")).begin(message(9), "o")
+    make_shop(SeenIds(name="billing")).begin_effect(message(9), "o")
     twin = Message("another id", source="s", sequence=1)
-    assert kinds(shop.fold([message(1), twin], "o")) == [Applied, Duplicate]
+    assert kinds(shop.update_batch([message(1), twin], "o")) == [Applied, Duplicate]
     assert n_of(shop) == 1
 
 
 @sequence_only
-def test_open_step_blocks_later_messages_of_its_source(shop: Shop) -> None:
+def test_open_effect_blocks_later_messages_of_its_source(shop: Shop) -> None:
     shop.put_raw("o", n=0)
-    shop.begin(message(1), "o")
-    assert kinds(shop.fold([*messages(1, 2), message(1, source="other")], "o")) == [Busy, Deferred, Applied]
+    shop.begin_effect(message(1), "o")
+    assert kinds(shop.update_batch([*messages(1, 2), message(1, source="other")], "o")) == [Busy, Deferred, Applied]
 
 
 def test_deleted_entity_is_gone_for_all_messages(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), None, Tombstones(timedelta(days=30)))
     shop.add(message(1), "o")
     shop.delete(message(2), "o")
-    assert kinds(shop.fold(messages(1, 3, 4), "o")) == [Duplicate, Gone, Gone]
+    assert kinds(shop.update_batch(messages(1, 3, 4), "o")) == [Duplicate, Gone, Gone]
     assert shop.get("o") is None
 
 
-def test_fold_events_have_the_same_ids_as_single_writes(make_shop: MakeShop) -> None:
+def test_events_of_a_batch_have_the_same_ids_as_single_writes(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), OUTBOX)
     sent: dict[str, list[Outgoing]] = {"o": [], "single": []}
     adding = Adding(emit=lambda each: Event("Added", {"n": each.sequence}, cause=each))
-    outcomes = shop.fold(messages(1, 2, 3), "o", adding)
+    outcomes = shop.update_batch(messages(1, 2, 3), "o", adding)
     for n in (1, 2, 3):
         shop.add(message(n), "single", emit=[Event("Added", {"n": n})])
     for order in ("o", "single"):
@@ -342,20 +342,20 @@ def _body(event: Outgoing) -> dict[str, Any]:
     return json.loads(event.cloudevent())
 
 
-def test_event_of_a_fold_belongs_to_one_message(make_shop: MakeShop) -> None:
+def test_event_of_a_batch_belongs_to_one_message(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), OUTBOX)
     for batch in (messages(1), messages(1, 2)):
         with pytest.raises(ConfigurationError, match="cause=message"):
-            shop.fold(batch, "o", Adding(emit=lambda _: Event("Added", None)))
+            shop.update_batch(batch, "o", Adding(emit=lambda _: Event("Added", None)))
     assert shop.raw("o") is None
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------------
 
 
-def test_fold_refuses_a_sequence_that_a_single_write_refuses(make_shop: MakeShop) -> None:
-    shop = make_shop(SeenIds(also=HighWaterMark()))
-    for written in (lambda: shop.add(message(10**38), "o"), lambda: shop.fold(messages(1, 10**38), "o")):
+def test_batch_refuses_a_sequence_that_a_single_write_refuses(make_shop: MakeShop) -> None:
+    shop = make_shop(SeenIds(previous=HighWaterMark()))
+    for written in (lambda: shop.add(message(10**38), "o"), lambda: shop.update_batch(messages(1, 10**38), "o")):
         with pytest.raises(InvalidMessage, match="sortable"):
             written()
     assert shop.raw("o") is None
@@ -364,17 +364,17 @@ def test_fold_refuses_a_sequence_that_a_single_write_refuses(make_shop: MakeShop
 @seen_only
 def test_invalid_message_is_refused(shop: Shop) -> None:
     with pytest.raises(InvalidMessage, match="a str"):
-        shop.fold([message(1), "m2"], "o")  # type: ignore[list-item]  # what is tested  # pyright: ignore[reportArgumentType]
+        shop.update_batch([message(1), "m2"], "o")  # type: ignore[list-item]  # what is tested  # pyright: ignore[reportArgumentType]
     for given in (message(1), "m1", None):
-        with pytest.raises(InvalidMessage, match="fold: expected a list of messages first"):
-            shop.fold(given, "o")  # type: ignore[arg-type]  # the same  # pyright: ignore[reportArgumentType]
+        with pytest.raises(InvalidMessage, match="update_batch: expected a list of messages first"):
+            shop.update_batch(given, "o")  # type: ignore[arg-type]  # the same  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("shop", [name for name in LEDGERS if name != "message ids"], indirect=True)  # which has no label
 def test_an_entity_with_another_ledger_is_refused(shop: Shop) -> None:
     shop.put_raw("o", ow_l="ow1 other")
     with pytest.raises(LedgerMismatch):
-        shop.fold(messages(1, 2), "o")
+        shop.update_batch(messages(1, 2), "o")
 
 
 @seen_only
@@ -383,21 +383,21 @@ def test_an_entity_with_another_ledger_is_refused(shop: Shop) -> None:
     [
         ([], "returned a list"),
         ({}, "returned no (Key|filter)"),
-        ({"finishes": None}, "can't finish a step"),
+        ({"finishes": None}, "can't finish an effect"),
     ],
 )
 def test_error_for_wrong_function_result_names_the_expected_one(shop: Shop, made: Any, error: str) -> None:
     with pytest.raises(InvalidUpdate, match=error):
-        shop.fold_by(messages(1, 2), lambda _: made)
+        shop.batch_by(messages(1, 2), lambda _: made)
 
 
 @seen_only
-def test_a_fold_writes_to_one_entity(shop: Shop) -> None:
+def test_a_batch_writes_to_one_entity(shop: Shop) -> None:
     shop.add(message(1), "o")
     orders = iter(("o", "p"))
     name = "Key" if "dynamo" in shop.name else "filter"
     with pytest.raises(InvalidUpdate, match="one entity"):
-        shop.fold_by(messages(1, 2, 3), lambda _: {name: shop.key(next(orders))})
+        shop.batch_by(messages(1, 2, 3), lambda _: {name: shop.key(next(orders))})
 
 
 @seen_only
@@ -409,7 +409,7 @@ def test_asynchronous_function_needs_an_asynchronous_store(store: str, shop: Sho
         return {name: shop.key("o")}
 
     if "async" in store:
-        assert kinds(shop.fold_by(messages(1, 2), function)) == [Applied] * 2
+        assert kinds(shop.batch_by(messages(1, 2), function)) == [Applied] * 2
     else:
         with pytest.raises(ConfigurationError, match="asynchronous function"):
-            shop.fold_by(messages(1, 2), function)
+            shop.batch_by(messages(1, 2), function)

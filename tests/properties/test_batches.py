@@ -1,4 +1,4 @@
-"""Folds are serial: some order of single writes explains every answer and the end, whatever comes in between and whoever dies.
+"""Batches are serial: some order of single writes explains every answer and the end, whatever comes in between and whoever dies.
 
 The flows of both engines run on their stand-ins, for several callers at a time whose requests come in any order.
 """
@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onewrite import Answer, Begun, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
-from onewrite.core.features.folding import fold
+from onewrite import BeginOutcome, Begun, HighWaterMark, InSequence, Message, Outcome, SeenIds, Tombstones
+from onewrite.core.features.batches import update_batch
 from onewrite.core.flow import Call, Flow, make_executor
 from onewrite.core.label import TOMBSTONE, Slot
 from onewrite.core.ledgers import Ledger
@@ -48,8 +48,8 @@ LEDGERS: dict[str, Ledger] = {
     "seen readable": SeenIds(retention=None, readable=True),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
-    "seen after marks": SeenIds(also=HighWaterMark()),
-    "marks after seen": HighWaterMark(also=SeenIds()),
+    "seen after marks": SeenIds(previous=HighWaterMark()),
+    "marks after seen": HighWaterMark(previous=SeenIds()),
 }
 # Numbers of two sources, a second id of one number, and an id that is another message for another source.
 NAMES = [*((f"{source}{n}", source, n) for source in "st" for n in (1, 2, 3, 4)), ("s2x", "s", 2), ("s1", "u", 1)]
@@ -62,9 +62,9 @@ limits = st.one_of(st.none(), st.integers(0, 8))
 
 def before(ledger: Ledger) -> Ledger:
     """The ledger under which the first messages were written."""
-    if isinstance(ledger.also, tuple):
-        return ledger.also[-1] if ledger.also else ledger
-    return ledger.also
+    if isinstance(ledger.previous, tuple):
+        return ledger.previous[-1] if ledger.previous else ledger
+    return ledger.previous
 
 
 def answers_to(given: Sequence[Message], first: dict[Message, Verdict]) -> list[Verdict]:
@@ -79,7 +79,7 @@ def answers_to(given: Sequence[Message], first: dict[Message, Verdict]) -> list[
 
 # --- the engines, several callers at a time ---------------------------------------------------------------------------
 
-STEP: Any = {"lease": timedelta(hours=1), "safe_for": timedelta(days=1)}
+EFFECT: Any = {"lease": timedelta(hours=1), "key_valid_for": timedelta(days=1)}
 TOMBSTONES = Tombstones(timedelta(days=30))
 
 
@@ -109,8 +109,8 @@ class Table:
     def create(self) -> None:
         self.target.put_item(Item={**self.key, "n": 0})
 
-    def begin(self, store: Any, message: Message) -> Answer:
-        return store.begin(message, "charge", Key=self.key, **STEP)
+    def begin_effect(self, store: Any, message: Message) -> BeginOutcome:
+        return store.begin_effect(message, "charge", Key=self.key, **EFFECT)
 
     def writing(self, limit: int | None) -> Callable[[list[Message]], dict[str, Any]]:
         def function(fresh: list[Message]) -> dict[str, Any]:
@@ -135,8 +135,8 @@ class Table:
     def raw(self) -> dict[str, Any]:
         return self.target.get_item(Key=self.key, ConsistentRead=True).get("Item", {})
 
-    def fold(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
-        return fold(flows_of(store), messages, self.writing(limit))
+    def update_batch(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
+        return update_batch(flows_of(store), messages, self.writing(limit))
 
     look = staticmethod(look_into_item)
 
@@ -158,8 +158,8 @@ class Collection:
     def create(self) -> None:
         self.target.insert_one({**self.key, "n": 0})
 
-    def begin(self, store: Any, message: Message) -> Answer:
-        return store.begin(message, "charge", self.key, **STEP)
+    def begin_effect(self, store: Any, message: Message) -> BeginOutcome:
+        return store.begin_effect(message, "charge", self.key, **EFFECT)
 
     def writing(self, limit: int | None) -> Callable[[list[Message]], dict[str, Any]]:
         def function(fresh: list[Message]) -> dict[str, Any]:
@@ -181,23 +181,23 @@ class Collection:
     def raw(self) -> dict[str, Any]:
         return self.target.find_one(self.key) or {}
 
-    def fold(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
-        return fold(flows_of(store), messages, self.writing(limit))
+    def update_batch(self, store: Any, messages: Sequence[Message], limit: int | None) -> Flow[list[Outcome]]:
+        return update_batch(flows_of(store), messages, self.writing(limit))
 
     look = staticmethod(look_into_document)
 
 
 class Caller(NamedTuple):
-    """What one worker does: a fold of several messages, the write of one, or a delete."""
+    """What one worker does: a batch of several messages, the write of one, or a delete."""
 
-    kind: Literal["fold", "add", "delete"]
+    kind: Literal["update_batch", "add", "delete"]
     messages: tuple[Message, ...]
     dies_after: int | None = None  # so many requests
 
 
 callers = st.lists(
     st.one_of(
-        st.builds(Caller, st.just("fold"), batches.map(tuple), st.one_of(st.none(), st.integers(0, 3))),
+        st.builds(Caller, st.just("update_batch"), batches.map(tuple), st.one_of(st.none(), st.integers(0, 3))),
         st.builds(Caller, st.just("add"), st.sampled_from(POOL).map(lambda message: (message,))),
     ),
     min_size=1,
@@ -208,17 +208,17 @@ callers = st.lists(
 def send_requests(flow: Flow[Any], perform: Callable[[Any], Any]) -> Generator[bool, None, Any]:
     """Send the requests of a flow one at a time, and return its result."""
     try:
-        step = next(flow)
+        effect = next(flow)
         while True:
             try:
-                reply = perform(step)
+                reply = perform(effect)
             except Exception as error:  # what the stand-in refuses, the flow explains
                 following = partial(flow.throw, error)
             else:
                 following = partial(flow.send, reply)
-            if isinstance(step, Call):
+            if isinstance(effect, Call):
                 yield True
-            step = following()
+            effect = following()
     except StopIteration as done:
         return done.value
     finally:
@@ -247,7 +247,7 @@ class Run:
             return self.place.delete(self.store)
         if caller.kind == "add":
             return self.place.add(self.store, caller.messages[0], self.rules.limit)
-        return self.place.fold(self.store, caller.messages, self.rules.limit)
+        return self.place.update_batch(self.store, caller.messages, self.rules.limit)
 
     def together(self, callers: Sequence[Caller], order: Iterator[int]) -> None:
         interleave([self.requests(caller) for caller in callers], order)
@@ -270,7 +270,7 @@ class Run:
         if result is None:
             self.writes += [Write(kind, message, None) for message in dict.fromkeys(caller.messages)]
             return
-        outcomes: list[Outcome] = result if caller.kind == "fold" else [result]
+        outcomes: list[Outcome] = result if caller.kind == "update_batch" else [result]
         first: dict[Message, Verdict] = {}
         for message, outcome in zip(caller.messages, outcomes, strict=True):
             first.setdefault(message, verdict_of(outcome))
@@ -314,7 +314,7 @@ def check_is_serial(place: Table | Collection, ledger: Ledger, race: Race) -> No
     place.create()
     Run(place, Rules(before(ledger))).together([Caller("add", (message,)) for message in race.written], repeat(0))
     store = place.store(ledger)
-    begun = [message for message in race.begun if isinstance(place.begin(store, message), Begun)]
+    begun = [message for message in race.begun if isinstance(place.begin_effect(store, message), Begun)]
     run = Run(place, Rules(ledger, race.limit, tuple(begun)))
     start = run.entity()
     every = [*race.callers, *([Caller("delete", (DELETION,))] if race.deletes else [])]
@@ -328,7 +328,7 @@ def check_is_serial(place: Table | Collection, ledger: Ledger, race: Race) -> No
 @settings(max_examples=examples(120))
 @given(race=races)
 @pytest.mark.few(3)
-def test_racing_folds_in_a_collection_are_serial(ledger: Ledger, race: Race) -> None:
+def test_racing_batches_in_a_collection_are_serial(ledger: Ledger, race: Race) -> None:
     check_is_serial(Collection(mongomock_collection(), "o"), ledger, race)
 
 
@@ -343,5 +343,5 @@ def table() -> Iterator[Callable[[], Table]]:
 @settings(max_examples=examples(16))
 @given(race=races)
 @pytest.mark.few(1)
-def test_racing_folds_in_a_table_are_serial(table: Callable[[], Table], name: str, race: Race) -> None:
+def test_racing_batches_in_a_table_are_serial(table: Callable[[], Table], name: str, race: Race) -> None:
     check_is_serial(table(), LEDGERS[name], race)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from onewrite import Applied, Duplicate, HighWaterMark, InSequence, Message, Outcome, SeenIds
-from onewrite.core.features.folding import fold
-from onewrite.core.label import STEPS
+from onewrite.core.features.batches import update_batch
+from onewrite.core.label import EFFECTS
 from onewrite.core.ledgers import Ledger
 from onewrite.dynamodb.expression import MAX_EXPRESSION_BYTES, MAX_OPERATORS
 from onewrite.dynamodb.flows import Flows
@@ -24,10 +24,10 @@ LEDGERS: dict[str, Ledger] = {
     "seen readable": SeenIds(readable=True),
     "seen forever": SeenIds(retention=None),
     "seen forever readable": SeenIds(retention=None, readable=True),
-    "seen after seen": SeenIds(timedelta(days=3), also=SeenIds()),
-    "seen after marks": SeenIds(also=HighWaterMark()),
+    "seen after seen": SeenIds(timedelta(days=3), previous=SeenIds()),
+    "seen after marks": SeenIds(previous=HighWaterMark()),
     "seen with a long name": SeenIds(name="a" * 32),
-    "marks after seen": HighWaterMark(also=SeenIds()),
+    "marks after seen": HighWaterMark(previous=SeenIds()),
     "mark": HighWaterMark(),
     "sequence": InSequence(),
 }
@@ -69,7 +69,9 @@ def test_forty_messages_with_a_condition_take_few_writes(name: str) -> None:
     def conditioned(fresh: list[Message]) -> dict[str, Any]:
         return {**write(fresh), "ConditionExpression": f"attribute_exists({'a' * 480})"}
 
-    _, calls = play_requests(fold(flows(LEDGERS[name]), messages(*range(1, 41)), conditioned), *[DONE] * WRITES.get(name, 1))
+    _, calls = play_requests(
+        update_batch(flows(LEDGERS[name]), messages(*range(1, 41)), conditioned), *[DONE] * WRITES.get(name, 1)
+    )
     assert all(len(call.kwargs["ConditionExpression"]) <= MAX_EXPRESSION_BYTES for call in calls)
 
 
@@ -78,16 +80,16 @@ def test_one_write_takes_the_documented_number_of_messages() -> None:
     assert [flows(ledger).limit_messages(ledger.entry(message(1), NOW)) for ledger in ledgers] == [40, 1000]
 
 
-def test_a_fold_too_long_beside_another_step_is_halved() -> None:
-    refused = refusal({**KEY, STEPS: {"0123456789A"}})
-    flow = fold(flows(SeenIds()), messages(*range(40)), write)
+def test_a_batch_too_long_beside_another_effect_is_halved() -> None:
+    refused = refusal({**KEY, EFFECTS: {"0123456789A"}})
+    flow = update_batch(flows(SeenIds()), messages(*range(40)), write)
     outcomes, calls = play_requests(flow, refused, refused, DONE, refused, DONE)
     assert kinds(outcomes) == [Applied] * 40
     last = repr(SeenIds().entry(message(39), NOW).own.mark)
     assert [last in repr(call.kwargs["ExpressionAttributeValues"]) for call in calls] == [True, False, False, True, True]
 
 
-def test_fold_with_growing_string_is_halved_before_sending() -> None:
+def test_batch_with_growing_string_is_halved_before_sending() -> None:
     asked: list[int] = []
 
     def listed(fresh: list[Message]) -> dict[str, Any]:
@@ -96,17 +98,17 @@ def test_fold_with_growing_string_is_halved_before_sending() -> None:
         sets = [f"field_{'x' * 150}_{n} = :value_{n}" for n in range(len(fresh))]
         return {"Key": KEY, "UpdateExpression": f"SET {', '.join(sets)}", "ExpressionAttributeValues": values}
 
-    outcomes, calls = play_requests(fold(flows(SeenIds()), messages(*range(40)), listed), DONE, DONE)
+    outcomes, calls = play_requests(update_batch(flows(SeenIds()), messages(*range(40)), listed), DONE, DONE)
     assert kinds(outcomes) == [Applied] * 40
     assert (asked, len(calls)) == ([40, 20, 20], 2)
 
 
-def test_fold_counts_operators_and_bytes() -> None:
+def test_batch_counts_operators_and_bytes() -> None:
     def asks(fresh: list[Message]) -> dict[str, Any]:
         asked = " OR ".join([f"n = :n{n}" for n in range(30 * len(fresh))])
         return {**write(fresh), "ConditionExpression": asked}
 
-    outcomes, calls = play_requests(fold(flows(HighWaterMark()), messages(*range(1, 9)), asks), DONE, DONE)
+    outcomes, calls = play_requests(update_batch(flows(HighWaterMark()), messages(*range(1, 9)), asks), DONE, DONE)
     assert kinds(outcomes) == [Applied] * 8
     assert len(calls) == 2
     assert MAX_OPERATORS == 300
@@ -117,7 +119,7 @@ def test_fold_counts_operators_and_bytes() -> None:
 
 def test_too_large_item_is_checked_for_duplicates() -> None:
     look = refusal(seen(1, 2))
-    outcomes, calls = play_requests(fold(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE)
+    outcomes, calls = play_requests(update_batch(flows(SeenIds()), messages(1, 2, 3, 4), write), too_large(), look, DONE)
     assert kinds(outcomes) == [Duplicate, Duplicate, Applied, Applied]
     assert [call.method for call in calls] == ["update_item"] * 3
 
@@ -125,11 +127,13 @@ def test_too_large_item_is_checked_for_duplicates() -> None:
 @pytest.mark.parametrize("count", [2, 4])
 def test_item_without_room_for_all_takes_half(count: int) -> None:
     look = refusal(seen())
-    outcomes, _ = play_requests(fold(flows(SeenIds()), messages(*range(count)), write), too_large(), look, DONE, DONE)
+    outcomes, _ = play_requests(
+        update_batch(flows(SeenIds()), messages(*range(count)), write), too_large(), look, DONE, DONE
+    )
     assert kinds(outcomes) == [Applied] * count
 
 
 def test_lost_response_is_detected_if_the_retry_is_too_large() -> None:
     look = refusal(seen(1, 2, ow_t=TOKEN))
-    outcomes, _ = play_requests(fold(flows(SeenIds()), messages(1, 2), write), too_large(), look)
+    outcomes, _ = play_requests(update_batch(flows(SeenIds()), messages(1, 2), write), too_large(), look)
     assert outcomes == [Applied(each, retried=True) for each in messages(1, 2)]

@@ -1,4 +1,4 @@
-"""What beginning, finishing and letting go of a step take, each flow driven by hand with the answers that an engine would give."""
+"""What beginning, finishing and letting go of an effect take, each flow driven by hand with the answers that an engine would give."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from typing import Any
 import pytest
 
 from onewrite import Begun, Busy, EntityTooLarge, HighWaterMark, InSequence, LedgerMismatch, Message, Rejected, SeenIds
-from onewrite.core.features.claims import StepRequest, make_step
-from onewrite.core.features.steps import begin, finish, perform
+from onewrite.core.effect import Effect
+from onewrite.core.features.claims import EffectRequest, make_effect
+from onewrite.core.features.effects import begin_effect, finish, perform_effect
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.seen_ids import hash_message
-from onewrite.core.step import Step
 from onewrite.dynamodb.flows import Flows as TableFlows
 from onewrite.mongodb.flows import Flows as CollectionFlows
 from tests.support.driven import Collection, Table, failure, play, refusal, reply, too_large
 
 NOW = 1_790_000_000.0
 M = Message("m5", source="s", sequence=5)
-REQUEST = StepRequest("charge", timedelta(minutes=1), timedelta(days=1))
-ASKED: dict[str, Any] = {"name": "charge", "lease": REQUEST.lease, "safe_for": REQUEST.safe_for}
+REQUEST = EffectRequest("charge", timedelta(minutes=1), timedelta(days=1))
+ASKED: dict[str, Any] = {"name": "charge", "lease": REQUEST.lease, "key_valid_for": REQUEST.key_valid_for}
 KEY: dict[str, Any] = {"Key": {"orderId": "o-1"}}
 QUERY = {"_id": "o-1"}
 DONE: dict[str, Any] = {}
 
 
-def step(call: str = "another", ago: float = 3600.0, ledger: str = "ow_l") -> Step:
-    """A step that another call has begun, whose lease is over."""
-    return make_step(ledger, M, REQUEST, call, NOW - ago)
+def effect(call: str = "another", ago: float = 3600.0, ledger: str = "ow_l") -> Effect:
+    """An effect that another call has begun, whose lease is over."""
+    return make_effect(ledger, M, REQUEST, call, NOW - ago)
 
 
-def item(*steps: Step, **more: Any) -> dict[str, Any]:
+def item(*effects: Effect, **more: Any) -> dict[str, Any]:
     held: dict[str, Any] = {"orderId": "o-1", "n": 1, **more}
-    for each in steps:
+    for each in effects:
         mark = hash_message(M, each.ledger)
-        held |= {"ow_steps": {mark}, f"ow_step_{mark}": each.as_fields()}
+        held |= {"ow_effects": {mark}, f"ow_effect_{mark}": each.as_fields()}
     return held
 
 
-def document(*steps: Step, **more: Any) -> dict[str, Any]:
-    return {"_id": "o-1", "ow_steps": {hash_message(M, each.ledger): each.as_fields() for each in steps}, **more}
+def document(*effects: Effect, **more: Any) -> dict[str, Any]:
+    return {"_id": "o-1", "ow_effects": {hash_message(M, each.ledger): each.as_fields() for each in effects}, **more}
 
 
 LANDED, NOTHING = reply(1), reply()
@@ -57,26 +57,26 @@ def collection(ledger: Ledger | None = None) -> CollectionFlows:
     )
 
 
-def mine() -> Step:
-    return make_step("ow_l", M, REQUEST, "mine", NOW)
+def mine() -> Effect:
+    return make_effect("ow_l", M, REQUEST, "mine", NOW)
 
 
-def claim(held: Step) -> Begun:
+def claim(held: Effect) -> Begun:
     return held.as_begun(M, KEY["Key"], lambda: NOW)
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
 
 
-def test_step_is_begun_again_if_released_before_a_takeover() -> None:
-    begun, steps = play(begin(table(), M, native=KEY, **ASKED), refusal(item(step())), refusal(item()), DONE)
+def test_effect_is_begun_again_if_released_before_a_takeover() -> None:
+    begun, effects = play(begin_effect(table(), M, native=KEY, **ASKED), refusal(item(effect())), refusal(item()), DONE)
     assert isinstance(begun, Begun)
-    assert (begun.since, begun.first, len(steps)) == (NOW, True, 3)
+    assert (begun.since, begun.first, len(effects)) == (NOW, True, 3)
 
 
 def test_who_always_comes_second_is_told_to_come_again() -> None:
-    others = [refusal(item(step(f"other {n}"))) for n in range(6)]
-    assert play(begin(table(), M, native=KEY, **ASKED), *others)[0] == Busy(M, NOW)
+    others = [refusal(item(effect(f"other {n}"))) for n in range(6)]
+    assert play(begin_effect(table(), M, native=KEY, **ASKED), *others)[0] == Busy(M, NOW)
 
 
 @pytest.mark.parametrize("ledger", [SeenIds(), HighWaterMark(), InSequence()], ids=["ids", "mark", "sequence"])
@@ -96,8 +96,10 @@ def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
 
 
 def test_unexplained_refusal_is_retried_on_mongodb() -> None:
-    assert isinstance(play(begin(collection(), M, native={"filter": QUERY}, **ASKED), NOTHING, document(), LANDED)[0], Begun)
-    never = play(begin(collection(), M, native={"filter": QUERY}, **ASKED), *[NOTHING, document()] * 6)
+    assert isinstance(
+        play(begin_effect(collection(), M, native={"filter": QUERY}, **ASKED), NOTHING, document(), LANDED)[0], Begun
+    )
+    never = play(begin_effect(collection(), M, native={"filter": QUERY}, **ASKED), *[NOTHING, document()] * 6)
     assert never[0] == Rejected(M, settled=False)
 
 
@@ -105,7 +107,7 @@ def test_unexplained_refusal_is_retried_on_mongodb() -> None:
 
 
 def test_error_reports_failed_effect_and_failed_release() -> None:
-    flow = perform(table(), M, effect=lambda _: None, native=KEY, then=dict, **ASKED)
+    flow = perform_effect(table(), M, function=lambda _: None, native=KEY, then=dict, **ASKED)
     assert isinstance(next(flow), Call)
     assert isinstance(flow.send(DONE), Do)
     assert isinstance(flow.throw(TimeoutError("no answer")), Call)

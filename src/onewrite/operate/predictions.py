@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
+from onewrite.core.effect import make_effect_error
 from onewrite.core.judging import judge_message
-from onewrite.core.label import DEFAULT_SET, TOMBSTONE, is_ours, make_label_name, read_ledger_name
-from onewrite.core.ledgers import HighWaterMark, InSequence, Ledger, MessageIds, SeenIds
+from onewrite.core.label import TOMBSTONE, USUAL_SET, is_ours, make_label_name, read_ledger_name
+from onewrite.core.ledgers import HighWaterMark, IdSet, InSequence, Ledger, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
-from onewrite.core.step import make_step_error
 from onewrite.core.values import moment
-from onewrite.core.write import NO_STEP, Image, Write
+from onewrite.core.write import NO_EFFECT, Image, Write
 from onewrite.errors import InvalidMessage, LedgerMismatch
 from onewrite.message import Message
 from onewrite.operate.image import (
@@ -71,53 +71,53 @@ def predict_outcomes(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
         with_label = [ledger for ledger in candidates if is_ours(ledger.attribute)]
         with_marks = [ledger for ledger in with_label if ledger.marks or ledger.version is not None]
         candidates = with_marks or with_label or new_ledgers
-    return [answer for candidate in candidates for answer in _predict_answers(image, inquiry, candidate, ledgers)]
+    return [prediction for candidate in candidates for prediction in _list_predictions(image, inquiry, candidate, ledgers)]
 
 
 def _list_sets(image: EntityImage, message: Message) -> list[str]:
-    """Return the attributes in which a `MessageIds` could hold the message: the usual attribute and each set with this ID.
+    """Return the attributes in which an `IdSet` could hold the message: the usual attribute and each set with this ID.
 
-    A `MessageIds` has no label, so its attribute isn't known.
+    An `IdSet` has no label, so its attribute isn't known.
     """
-    change = make_remember(MessageIds(), message, 0)
+    change = make_remember(IdSet(USUAL_SET), message, 0)
     marks = {change.mark, *change.aliases}
-    usual = [DEFAULT_SET] if DEFAULT_SET in image.fields else []
+    usual = [USUAL_SET] if USUAL_SET in image.fields else []
     holders = [name for name, ids in find_text_sets(image).items() if not marks.isdisjoint(ids)]
     return list(dict.fromkeys([*usual, *holders]))
 
 
-def _predict_answers(
+def _list_predictions(
     image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]
 ) -> Iterator[Prediction]:
     """Yield the predictions of a ledger.
 
     A caller's own set doesn't show which stores look into it. If that matters, there are two predictions.
     """
-    sets = [MessageIds(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
+    sets = [IdSet(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
     try:
         choices = list_possible_ledgers(ledger, ledgers, inquiry.in_sequence)
     except LedgerMismatch as error:
-        # A mismatch blocks every message without an open step, and it explains more than the message's own answer.
-        answer = judge(image, SeenIds(name=read_ledger_name(ledger.attribute)), inquiry.message, inquiry.now)
-        why = str(error) if answer.outcome == "LedgerMismatch" else answer.why
-        yield answer._replace(ledger="", why=why)
+        # A mismatch blocks every message without an open effect, and it explains more than the message's own outcome.
+        prediction = judge(image, SeenIds(name=read_ledger_name(ledger.attribute)), inquiry.message, inquiry.now)
+        why = str(error) if prediction.outcome == "LedgerMismatch" else prediction.why
+        yield prediction._replace(ledger="", why=why)
         return
     for choice in choices:
         code = "" if ledger.is_new and inquiry.in_sequence is None else _format_code(choice)
-        answer = judge(image, choice, inquiry.message, inquiry.now)._replace(ledger=code)
-        yield answer
-        for also in () if isinstance(choice, InSequence) else sets:  # an InSequence store has no also=
-            with_set = replace(cast("Any", choice), also=(*cast("tuple[Ledger, ...]", choice.also), also))
+        prediction = judge(image, choice, inquiry.message, inquiry.now)._replace(ledger=code)
+        yield prediction
+        for also in () if isinstance(choice, InSequence) else sets:  # an InSequence store has no previous=
+            with_set = replace(cast("Any", choice), previous=(*cast("tuple[Ledger, ...]", choice.previous), also))
             second = judge(image, with_set, inquiry.message, inquiry.now)
-            if second.outcome != answer.outcome:
+            if second.outcome != prediction.outcome:
                 start = "a new ledger ("
                 if code:  # without its closing parenthesis
                     start = code[:-1] if code.endswith("()") else f"{code[:-1]}, "
-                yield second._replace(ledger=f"{start}also={_format_code(also)})")
+                yield second._replace(ledger=f"{start}previous={_format_code(also)})")
 
 
 def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None) -> list[Ledger]:
-    """Return the ledgers that a store could have here: the label's ledger, with all earlier ones in its also= if it has one."""
+    """Return the ledgers that a store could have here: the label's ledger, with all earlier ones in its previous= if it has one."""
     own = choose_ledger(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in find_predecessors(ledgers, ledger.attribute):
@@ -125,15 +125,15 @@ def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_
         earlier.extend(origin.ledgers or (SeenIds(name=read_ledger_name(origin.attribute)),))
     also, name = tuple(earlier), read_ledger_name(own.attribute)
     if in_sequence is not None:
-        # An InSequence store has no also=: it refuses an entity with another ledger.
+        # An InSequence store has no previous=: it refuses an entity with another ledger.
         return [InSequence(in_sequence, name=name)]
     match own:
-        case MessageIds():
-            return [MessageIds(own.attribute, also=also)]
+        case IdSet():
+            return [IdSet(own.attribute, previous=also)]
         case SeenIds():
-            return [SeenIds(own.retention, name=name, readable=own.readable, also=also)]
+            return [SeenIds(own.retention, name=name, readable=own.readable, previous=also)]
         case _:  # both kinds keep marks, and the operator didn't say which this is
-            return [HighWaterMark(name=name, also=also), InSequence(name=name)]
+            return [HighWaterMark(name=name, previous=also), InSequence(name=name)]
 
 
 def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> Prediction:
@@ -150,7 +150,7 @@ def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> P
 def _check_numbers(image: EntityImage, entry: Entry) -> None:
     """Raise if the engine can't store a mark of the message, as a write does."""
     for change in entry.checked:
-        if isinstance(change.mark, int) and abs(change.mark) > image.layout.largest:
+        if isinstance(change.mark, int) and abs(change.mark) > image.layout.max_number:
             raise InvalidMessage(
                 f"Sequence {change.mark} is too large for {image.layout.engine}. Pass onewrite.sortable(n)."
             )
@@ -162,8 +162,8 @@ def _format_code(ledger: Ledger) -> str:
         case SeenIds():
             argument = "retention=None" if ledger.retention is None else ledger.layout.removesuffix(" text")
             return f"SeenIds({argument}{', readable=True' if ledger.readable else ''})"
-        case MessageIds():
-            return f"MessageIds({'' if ledger.attribute == DEFAULT_SET else repr(ledger.attribute)})"
+        case IdSet():
+            return f"IdSet({ledger.attribute!r})"
         case InSequence():
             return f"InSequence(first={ledger.first})"
         case _:
@@ -172,16 +172,22 @@ def _format_code(ledger: Ledger) -> str:
 
 def _determine_outcome(image: EntityImage, entry: Entry, message: Message, now: float) -> tuple[str, str]:
     """Return the outcome and its reason, as the engines determine them after a refused write."""
-    if "" in image.steps:
-        raise make_step_error()
+    if "" in image.effects:
+        raise make_effect_error()
     is_gone = TOMBSTONE in image.fields
     stored = Image(
-        not is_gone, is_gone, entity=None, ledger=image.lookup, steps=image.steps, fields=image.fields, is_null_absent=True
+        not is_gone,
+        is_gone,
+        entity=None,
+        ledger=image.lookup,
+        effects=image.effects,
+        fields=image.fields,
+        is_null_absent=True,
     )
-    refusal = judge_message(Write((message,), {}, now, entry, NO_STEP), stored)
+    refusal = judge_message(Write((message,), {}, now, entry, NO_EFFECT), stored)
     if refusal is None:
         return "Applied", "no ledger here refuses it. If your own condition holds, it takes effect"
-    if isinstance(refusal, Busy | Uncertain):  # an open step decides before the ledger
+    if isinstance(refusal, Busy | Uncertain):  # an open effect decides before the ledger
         return _describe_refusal(refusal, "")
     reasons = [
         _describe_reason(image, change) for change in entry.checked if change.judge(message, image.lookup) is not None
@@ -192,10 +198,10 @@ def _determine_outcome(image: EntityImage, entry: Entry, message: Message, now: 
 def _describe_refusal(outcome: Outcome, reasons: str) -> tuple[str, str]:
     match outcome:
         case Busy():
-            reason = f"a worker has begun a step of it, with a lease until {moment(outcome.until)}"
+            reason = f"a worker has begun an effect of it, with a lease until {moment(outcome.until)}"
         case Uncertain():
             reason = (
-                f"a step of it was begun at {moment(outcome.since)} and never finished. Look up its effect with the key "
+                f"an effect of it was begun at {moment(outcome.since)} and never finished. Look it up with the key "
                 f"{outcome.key}"
             )
         case Gone():

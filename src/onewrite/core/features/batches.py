@@ -13,18 +13,18 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.engine import Attempt, Engine, Landed, Native, Refusal
 from onewrite.core.features.event import check_causes
 from onewrite.core.flow import NOTHING_FINAL, Do, Flow, split_final_refusals
-from onewrite.core.judging import NoReason, OtherStep, Reason, Verdict, find_open_step, judge_message
+from onewrite.core.judging import NoReason, OtherEffect, Reason, Verdict, find_open_effect, judge_message
 from onewrite.core.label import Slot
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Lookup
 from onewrite.core.pipeline import Settled, make_write, send_write, settle
 from onewrite.core.values import copy_value
-from onewrite.core.write import NO_STEP, Image, NoStepAtAll, Write
+from onewrite.core.write import NO_EFFECT, Image, NoEffectAtAll, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message, sort_by_sequence
 from onewrite.outcome import Applied, Deferred, Duplicate, Outcome, Rejected, Stale
 
 Function: TypeAlias = Callable[[list[Message]], Any]
-"""The caller's function. It takes messages, and returns the arguments of the write with their effect. It can be asynchronous."""
+"""The caller's function. It takes messages, and returns the arguments of the write with their changes. It can be asynchronous."""
 
 
 class Member(NamedTuple):
@@ -39,11 +39,11 @@ class Member(NamedTuple):
 
 
 def order_messages(messages: Sequence[Message]) -> list[int]:
-    """Return the places of the messages in the order of their effects: within a source, the order of their sequences."""
+    """Return the places of the messages in the order of their changes: within a source, the order of their sequences."""
     for message in messages:
         if not isinstance(cast("object", message), Message):
             kind = type(message).__name__
-            raise InvalidMessage(f"fold: expected a list of messages, but one is a {kind}. Convert it to a Message.")
+            raise InvalidMessage(f"update_batch: expected a list of messages, but one is a {kind}. Convert it to a Message.")
     return sort_by_sequence(messages)
 
 
@@ -61,13 +61,13 @@ class Plan(NamedTuple):
     outcomes: dict[int, Outcome]
 
 
-def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
+def make_plan(members: Iterable[Member], batch_refusal: Refusal) -> Plan:
     """Return the plan for these messages. Each is judged as if the earlier fresh ones were already written."""
-    ledger = _LedgerAhead(fold_refusal.image.ledger)
+    ledger = _LedgerAhead(batch_refusal.image.ledger)
     fresh: list[Member] = []
     outcomes: dict[int, Outcome] = {}
     for member in members:
-        outcome = judge_member(fold_refusal, member, ledger)
+        outcome = judge_member(batch_refusal, member, ledger)
         if outcome is None:
             fresh.append(member)
             ledger.write(member.entry.own)
@@ -77,7 +77,7 @@ def make_plan(members: Iterable[Member], fold_refusal: Refusal) -> Plan:
 
 
 class _LedgerAhead:
-    """A ledger after the writes of this fold. It caches values, because a set can be large."""
+    """A ledger after the writes of this batch. It caches values, because a set can be large."""
 
     __slots__ = ("_contents", "_look_up")
 
@@ -113,8 +113,8 @@ def assume_refusal(members: Sequence[Member]) -> Refusal:
 
     first = members[0]
     # Nothing is known of the entity except the marks.
-    image = Image(exists=False, is_gone=False, entity=None, ledger=look_up, steps={}, fields={}, is_null_absent=False)
-    return Refusal(Write((first.message,), {}, 0.0, first.entry, NO_STEP), image)
+    image = Image(exists=False, is_gone=False, entity=None, ledger=look_up, effects={}, fields={}, is_null_absent=False)
+    return Refusal(Write((first.message,), {}, 0.0, first.entry, NO_EFFECT), image)
 
 
 def make_single_write(write: Write, member: Member) -> Write:
@@ -123,20 +123,20 @@ def make_single_write(write: Write, member: Member) -> Write:
 
 
 def judge_member(refusal: Refusal, member: Member, ledger: Lookup) -> Outcome | None:
-    """Return why the message is refused after the earlier writes of this fold, or None if only the caller's condition can refuse it."""
+    """Return why the message is refused after the earlier writes of this batch, or None if only the caller's condition can refuse it."""
     return judge_message(make_single_write(refusal.write, member), refusal.image._replace(ledger=ledger))
 
 
-def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
+def send_batch(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
     """Send the write of several messages. Return the refusal if the plan no longer fits the entity."""
 
     def judge_refusal(write: Write, image: Image) -> Verdict[None]:
         if len(make_plan(plan.fresh, Refusal(write, image)).fresh) != len(plan.fresh):
             return Reason(None)  # the plan no longer fits
-        if any(find_open_step(make_single_write(write, member), image) for member in plan.fresh):
+        if any(find_open_effect(make_single_write(write, member), image) for member in plan.fresh):
             return Reason(None)  # it was released before its effect was sent, and a single write of the message ends it
-        # A step of a different message might have refused the write.
-        return OtherStep(NO_STEP) if image.steps and isinstance(write.step, NoStepAtAll) else NoReason()
+        # An effect of a different message might have refused the write.
+        return OtherEffect(NO_EFFECT) if image.effects and isinstance(write.effect, NoEffectAtAll) else NoReason()
 
     flow: Flow[Settled[None]] = settle(attempt, judge_refusal)
     last_attempt, result, refusal = yield from flow
@@ -147,22 +147,22 @@ def send_fold(attempt: Attempt, plan: Plan) -> Flow[Landed | Refusal]:
     return result._replace(entity=last_attempt.show(Applied(attempt.write.message, result.entity)).entity)
 
 
-# --- the fold ----------------------------------------------------------------------------------------------------------
+# --- the batch ----------------------------------------------------------------------------------------------------------
 
 
-def fold(engine: Engine, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
+def update_batch(engine: Engine, messages: Iterable[Message], function: Function) -> Flow[list[Outcome]]:
     """Write the messages in as few writes as possible. The outcomes are in the order of the messages."""
     if isinstance(cast("object", messages), Message | str) or not isinstance(cast("object", messages), Iterable):
         raise InvalidMessage(
-            f"fold: expected a list of messages first, got a {type(messages).__name__}. Write fold([message, ...], function)."
+            f"update_batch: expected a list of messages first, got a {type(messages).__name__}. Write update_batch([message, ...], function)."
         )
     if not callable(function):
         raise InvalidUpdate(
-            f"fold: expected a function after the messages, got a {type(cast('object', function)).__name__}. Pass for example lambda "
+            f"update_batch: expected a function after the messages, got a {type(cast('object', function)).__name__}. Pass for example lambda "
             f"fresh: {{...}}, which returns the arguments of one write."
         )
     message_list = [*messages]
-    call = _Fold(engine, function)
+    call = _Batch(engine, function)
     outcomes: dict[int, Outcome] = {}
     order = order_messages(message_list)
     first_places: dict[object, int] = {}
@@ -200,8 +200,8 @@ def _copy_outcome(outcome: Outcome, message: Message) -> Outcome:
     return Duplicate(message, outcome.entity) if isinstance(outcome, Applied) else replace(outcome, message=message)
 
 
-class _Fold:
-    """One call of `fold`. It calls the caller's function, and checks that all writes name the same entity."""
+class _Batch:
+    """One call of `update_batch`. It calls the caller's function, and checks that all writes name the same entity."""
 
     def __init__(self, engine: Engine, function: Function) -> None:
         self._engine, self._function = engine, function
@@ -251,7 +251,7 @@ class _Fold:
             asked_places = fresh_places
             yield from self._ask_function(plan.fresh)
             try:
-                result = yield from send_fold(self._make_attempt([member.message for member in plan.fresh]), plan)
+                result = yield from send_batch(self._make_attempt([member.message for member in plan.fresh]), plan)
             except self._engine.too_much:
                 return None
             if isinstance(result, Landed):
@@ -265,18 +265,18 @@ class _Fold:
     def _make_attempt(self, messages: Sequence[Message]) -> Attempt:
         """Return one write for all the messages, ready to be sent."""
         engine, native = self._engine, self._engine.keep(self._native)
-        # Hardly any entity has an open step, and a condition for the step of each message would leave room for fewer messages.
-        step = NO_STEP if len(messages) == 1 else NoStepAtAll()
-        write = make_write(engine, tuple(messages), engine.read_key(native), step, emit=self._emit)
-        return engine.make_fold_attempt(write, native)
+        # Hardly any entity has an open effect, and a condition for the effect of each message would leave room for fewer messages.
+        effect = NO_EFFECT if len(messages) == 1 else NoEffectAtAll()
+        write = make_write(engine, tuple(messages), engine.read_key(native), effect, emit=self._emit)
+        return engine.make_batch_attempt(write, native)
 
-    def _write_singly(self, chunk: Sequence[Member], fold_refusal: Refusal) -> Flow[dict[int, Outcome]]:
+    def _write_singly(self, chunk: Sequence[Member], batch_refusal: Refusal) -> Flow[dict[int, Outcome]]:
         """Write the messages in order, except for those that the ledger refuses after the earlier writes. Return the outcomes by place."""
-        ledger, has_other_writer = _LedgerAhead(fold_refusal.image.ledger), False
+        ledger, has_other_writer = _LedgerAhead(batch_refusal.image.ledger), False
         outcomes: dict[int, Outcome] = {}
         for member in chunk:
             change = member.entry.own
-            outcome = judge_member(fold_refusal, member, ledger)
+            outcome = judge_member(batch_refusal, member, ledger)
             outcome = self._hold(member) if outcome is None else outcome
             # If another writer has written since the refusal, it might have written the predecessor too.
             if outcome is None or (isinstance(outcome, Deferred) and has_other_writer and change.requires_predecessor):
@@ -299,27 +299,27 @@ class _Fold:
         returned = yield Do(self._function, ([*messages],))
         if not isinstance(returned, Mapping):
             raise InvalidUpdate(
-                f"The function of a fold returned a {type(returned).__name__}. Return a dict with the arguments of the write."
+                f"The function of a batch returned a {type(returned).__name__}. Return a dict with the arguments of the write."
             )
         native, self._final = split_final_refusals(cast("Native", returned))
         arguments = {**native}
         self._emit = arguments.pop("emit", None)
         if "finishes" in arguments:
             raise InvalidUpdate(
-                "A fold can't finish a step. Finish the step of each message with update_item or update_one."
+                "A batch can't finish an effect. Finish the effect of each message with update_item or update_one."
             )
         if self._emit is not None:
             # This is checked even for one message, so a mistake is found before a larger batch arrives.
             check_causes(messages, self._emit)
         name, canonical = self._engine.entity_argument, self._engine.canonical
         if not arguments.get(name):
-            raise InvalidUpdate(f"The function of a fold returned no {name}. Return the {name} together with the update.")
+            raise InvalidUpdate(f"The function of a batch returned no {name}. Return the {name} together with the update.")
         entity = copy_value(self._engine.read_key(arguments))  # the function can reuse its dict for a different entity
         if self._entity is ABSENT:
             self._entity = entity
         elif canonical(self._entity) != canonical(entity):
             raise InvalidUpdate(
-                "The function of a fold returned a different entity in a later call, but a fold writes to one entity. Group the messages by "
-                "entity, and fold each group."
+                "The function of a batch returned a different entity in a later call, but a batch writes to one entity. Group the messages by "
+                "entity, and pass each group to update_batch."
             )
         self._native = arguments

@@ -1,4 +1,4 @@
-"""The worker and the steps of a message: it waits for another worker's step, and says what an operator must look up."""
+"""The worker and the effects of a message: it waits for another worker's effect, and says what an operator must look up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Answer, Applied, Begun, Busy, Deferred, Message, Rejected, SeenIds, Superseded, Uncertain
+from onewrite import Applied, BeginOutcome, Begun, Busy, Deferred, Message, Rejected, SeenIds, TakenOver, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
@@ -33,18 +33,18 @@ def begun(message: Message = MESSAGE) -> Begun:
 class Script:
     """A function that gives these answers in turn, each made of the message, and then Applied; it notes when it was asked."""
 
-    def __init__(self, time: VirtualTime, *answers: Callable[[Message], Answer]) -> None:
+    def __init__(self, time: VirtualTime, *answers: Callable[[Message], BeginOutcome]) -> None:
         self._time, self._left = time, list(answers)
         self.moments: list[float] = []
         self.seen: list[str] = []
 
-    def __call__(self, message: Message) -> Answer:
+    def __call__(self, message: Message) -> BeginOutcome:
         self.moments.append(self._time.now)
         self.seen.append(message.id)
         return self._left.pop(0)(message) if self._left else Applied(message)
 
 
-def busy_for(time: VirtualTime, seconds: float) -> Callable[[Message], Answer]:
+def busy_for(time: VirtualTime, seconds: float) -> Callable[[Message], BeginOutcome]:
     return lambda message: Busy(message, EPOCH + time.now + seconds)
 
 
@@ -81,7 +81,7 @@ def test_message_returns_to_the_queue_until_a_long_lease_ends(sqs: FakeSqs, time
 
 
 def test_busy_message_returns_to_the_queue_within_twelve_hours(sqs: FakeSqs, time: VirtualTime) -> None:
-    def slow_once(message: Message) -> Answer:
+    def slow_once(message: Message) -> BeginOutcome:
         if not script.moments:
             time.sleep(12 * 3600 - 100)
         return script(message)
@@ -115,53 +115,55 @@ def test_uncertain_message_returns_for_longer_each_time(
     assert all("message m," in line and f"the key {KEY} at the provider" in line and "2026-09-21T" in line for line in said)
 
 
-@pytest.mark.parametrize("safe_for", [timedelta(hours=23), timedelta(0)], ids=["with keys", "without keys"])
+@pytest.mark.parametrize("key_valid_for", [timedelta(hours=23), timedelta(0)], ids=["with keys", "without keys"])
 def test_store_and_worker_agree_on_the_end_of_a_lease(
-    sqs: FakeSqs, time: VirtualTime, safe_for: timedelta, caplog: pytest.LogCaptureFixture
+    sqs: FakeSqs, time: VirtualTime, key_valid_for: timedelta, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first delivery fails in the middle of its step. Those after it wait for its lease, and not for the queue."""
+    """The first delivery fails in the middle of its effect. Those after it wait for its lease, and not for the queue."""
     moments: list[float] = []
     with mongomock_collection("orders") as collection:
         orders = GuardedCollection(collection, SeenIds(), clock=lambda: EPOCH + time.now)
         collection.insert_one({"_id": "o"})
 
-        def pay(message: Message) -> Answer:
+        def pay(message: Message) -> BeginOutcome:
             moments.append(time.now)
-            step = orders.begin(message, "charge", {"_id": "o"}, lease=timedelta(seconds=200), safe_for=safe_for)
+            effect = orders.begin_effect(
+                message, "charge", {"_id": "o"}, lease=timedelta(seconds=200), key_valid_for=key_valid_for
+            )
             if len(moments) == 1:
                 raise ValueError
-            if isinstance(step, Begun) or (isinstance(step, Uncertain) and len(moments) == 4):  # looked up by then
-                return orders.update_one(message, {"_id": "o"}, {"$inc": {"n": 1}}, finishes=step)
-            return step
+            if isinstance(effect, Begun) or (isinstance(effect, Uncertain) and len(moments) == 4):  # looked up by then
+                return orders.update_one(message, {"_id": "o"}, {"$inc": {"n": 1}}, finishes=effect)
+            return effect
 
         stored = sqs.send("m")
         with caplog.at_level(logging.WARNING, "onewrite"):
             work(sqs, pay, backoff=lambda _: 10.0)
-        assert moments == ([0, 30, 201] if safe_for else [0, 30, 201, 211])
-        assert stored.receives == (2 if safe_for else 3)
+        assert moments == ([0, 30, 201] if key_valid_for else [0, 30, 201, 211])
+        assert stored.receives == (2 if key_valid_for else 3)
         assert orders.find_one({"_id": "o"}) == {"_id": "o", "n": 1}
-        assert any("look up the key" in record.getMessage() for record in caplog.records) == (not safe_for)
+        assert any("look up the key" in record.getMessage() for record in caplog.records) == (not key_valid_for)
 
 
 @pytest.mark.parametrize(
     ("outcomes", "seconds"),
     [
         ((Deferred(MESSAGE, 1), Busy(MESSAGE, EPOCH + 20), Busy(MESSAGE, EPOCH + 50), Busy(MESSAGE, EPOCH)), 51),
-        ((Superseded(MESSAGE), Busy(MESSAGE, EPOCH + 20)), 21),
+        ((TakenOver(MESSAGE), Busy(MESSAGE, EPOCH + 20)), 21),
         ((Busy(MESSAGE, EPOCH + 20), uncertain()), 7),
         ((uncertain(), begun()), 40),
-        ((Deferred(MESSAGE, 1), Superseded(MESSAGE)), 7),
+        ((Deferred(MESSAGE, 1), TakenOver(MESSAGE)), 7),
         ((Rejected(MESSAGE, settled=False),), 7),
         ((Busy(MESSAGE, nan),), 1),
         ((Busy(MESSAGE, EPOCH - 5),), 1),
     ],
 )
 def test_strongest_outcome_and_latest_lease_decide(
-    outcomes: tuple[Answer, ...], seconds: int, sqs: FakeSqs, time: VirtualTime
+    outcomes: tuple[BeginOutcome, ...], seconds: int, sqs: FakeSqs, time: VirtualTime
 ) -> None:
     moments: list[float] = []
 
-    def answer(message: Message) -> list[Answer]:
+    def answer(message: Message) -> list[BeginOutcome]:
         moments.append(time.now)
         return [Applied(message)] if len(moments) > 1 else [*outcomes]
 

@@ -9,7 +9,7 @@ from typing import Any
 from pymongo.errors import DocumentTooLarge
 
 from onewrite import Applied, Duplicate, InSequence, Message, SeenIds, Stale
-from onewrite.core.features import folding
+from onewrite.core.features import batches
 from onewrite.core.flow import Call
 from onewrite.core.ledgers import Ledger
 from onewrite.mongodb.flows import Flows
@@ -41,14 +41,14 @@ def adding(query: Any = QUERY, **native: Any) -> Callable[[list[Message]], dict[
     return function
 
 
-def fold(
+def update_batch(
     ledger: Ledger,
     messages: Sequence[Message],
     function: Any = None,
     *answers: Any,
     clock: Callable[[], float] = lambda: NOW,
 ) -> tuple[list[Any], list[Call]]:
-    return play_requests(folding.fold(flows(ledger, clock), messages, function or adding()), *answers)
+    return play_requests(batches.update_batch(flows(ledger, clock), messages, function or adding()), *answers)
 
 
 def marked(**marks: int) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def marked(**marks: int) -> dict[str, Any]:
 
 
 def test_request_too_large_is_halved_in_a_transaction_too() -> None:
-    outcomes, _ = fold(SeenIds(), [M4, M5], adding(session=IN_TRANSACTION), DocumentTooLarge("no"), LANDED, LANDED)
+    outcomes, _ = update_batch(SeenIds(), [M4, M5], adding(session=IN_TRANSACTION), DocumentTooLarge("no"), LANDED, LANDED)
     assert outcomes == [Applied(M4), Applied(M5)]
 
 
@@ -69,12 +69,14 @@ def test_request_too_large_is_halved_in_a_transaction_too() -> None:
 def test_messages_go_one_by_one_if_marks_keep_moving() -> None:
     batch = [Message(f"{source}2", source=source, sequence=2) for source in "stu"]
     looks = [marked(s=1, t=1), marked(s=2, t=1, u=1), marked(s=2, t=2, u=1)]
-    outcomes, calls = fold(InSequence(), batch, None, *[answer for look in looks for answer in (NOTHING, look)], LANDED)
+    outcomes, calls = update_batch(
+        InSequence(), batch, None, *[answer for look in looks for answer in (NOTHING, look)], LANDED
+    )
     assert [type(outcome) for outcome in outcomes] == [Duplicate, Duplicate, Applied]
     assert [call.args[1]["$inc"]["n"] for call in calls if call.method == "update_one"] == [3, 2, 2, 1]
 
 
 def test_source_is_read_again_if_others_moved_its_mark() -> None:
     answers = [NOTHING, marked(s=3)] * 2 + [NOTHING, marked(s=6)] * 2
-    outcomes, _ = fold(InSequence(), [M4, M5], adding(OPEN_ONLY), *answers)
+    outcomes, _ = update_batch(InSequence(), [M4, M5], adding(OPEN_ONLY), *answers)
     assert outcomes == [Stale(M4, 6, ENTITY), Stale(M5, 6, ENTITY)]
