@@ -166,7 +166,7 @@ def test_operator_can_allow_another_attempt_at_the_effect(shop: Shop) -> None:
 @pytest.mark.parametrize(("message", "order"), [(M2, "o"), (M1, "p")], ids=["message", "entity"])
 def test_attempt_is_not_allowed_by_the_effect_of_another(shop: Shop, message: Message, order: str) -> None:
     found = uncertain(shop)
-    with pytest.raises(InvalidUpdate, match=r"The effect of .* belongs to"):
+    with pytest.raises(InvalidUpdate, match=r"The effect .*belongs to"):
         shop.begin_effect(message, order, after=found, key_valid_for=timedelta(0))
     assert shop.open_effects("o") == [found]
 
@@ -183,7 +183,7 @@ def test_sequence_an_effect_cannot_store_is_refused_with_remedy(shop: Shop) -> N
 def test_begun_effect_keeps_its_window(shop: Shop) -> None:
     """Its key is known since the first begin. Under a new one a takeover could charge again what the provider has forgotten."""
     effect = begin_effect(shop)
-    with pytest.raises(InvalidUpdate, match="after= is a Begun: expected an Uncertain"):
+    with pytest.raises(InvalidUpdate, match="after= is a Begun: expected the Uncertain of an effect"):
         shop.begin_effect(M1, "o", after=effect)
     assert isinstance(shop.add(M1, "o", finishes=effect), Applied)
 

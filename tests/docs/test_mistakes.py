@@ -203,7 +203,7 @@ OF_TABLES: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "no effect": (
         lambda store: store.perform_effect(M1, "a", 5, Key=KEY, then=dict, **EFFECT),
-        "the effect: expected a function, got a int",
+        "function: expected a function, got a int",
     ),
     "no then": (
         lambda store: store.perform_effect(M1, "a", print, Key=KEY, then={}, **EFFECT),

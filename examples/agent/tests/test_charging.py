@@ -87,7 +87,7 @@ def in_hours(hours: float) -> Callable[[], float]:
 def kill(stores: Stores, model: FunctionModel, moment: str) -> None:
     """Run the job, and kill the process before or after it records the charge."""
     faults = Faults(stores)
-    getattr(faults, moment)(lambda request: request.store == "orders" and "charges" in str(request.arguments))
+    getattr(faults, f"crash_{moment}")(lambda request: request.store == "orders" and "charges" in str(request.arguments))
     with pytest.raises(Crash):
         asyncio.run(build(faults.store, model)(JOB))
     faults.assert_all_used()

@@ -1,4 +1,4 @@
-"""An effect of a message: an effect outside the entity that begins before it is sent, and that the guarded write after it finishes. Pure.
+"""An effect of a message outside its entity. It begins before it is sent, and a guarded write finishes it. Pure.
 
 docs/format.md specifies the stored data. An entity holds an effect from its begin to its finish, under a hash of its message. Each of these
 rules keeps a customer from being charged twice, or a charge from being forgotten:
@@ -36,7 +36,7 @@ class Effect(NamedTuple):
     since: float
     until: float
     first: bool
-    is_unsent: bool = False  # released before the effect was sent, so any worker can take it over
+    is_unsent: bool = False  # released before it was sent, so any worker can take it over
 
     def is_same(self, effect: Effect) -> bool:
         """Whether both come from the same begin. Two begins can have the same fence by chance, but then their leases differ."""

@@ -1,4 +1,4 @@
-"""The rules by which a worker claims a message's effect: when an effect begins, is taken over, and is finished. Pure. `core/effect.py` has the effect."""
+"""The rules by which a worker claims a message's effect: when an effect begins, is taken over, and is finished. Pure. `core/effect.py` has the stored effect."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_begin(request: EffectRequest) -> None:
     if after is not None and not isinstance(after, Uncertain):
         # A Begun can't restart the time for which the provider knows its key.
         raise InvalidUpdate(
-            f"begin_effect: after= is a {type(after).__name__}: expected an Uncertain whose effect did not happen. A lease can't be extended, because "
+            f"begin_effect: after= is a {type(after).__name__}: expected the Uncertain of an effect that didn't happen. A lease can't be extended, because "
             "the provider forgets the key anyway."
         )
     if not isinstance(name, str) or not name:

@@ -1,4 +1,4 @@
-"""The flows that begin, perform, finish, and release an effect, on any engine. `effect.py` has the rules."""
+"""The flows that begin, perform, finish, and release an effect, on any engine. `claims.py` has the rules."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def perform_effect(
     `then` takes the effect's result, and returns the write's arguments.
     """
     check_message(message)
-    for role, given in (("the effect", function), ("then=", then)):
+    for role, given in (("function", function), ("then=", then)):
         if not callable(given):
             raise InvalidUpdate(
                 f"perform_effect: {role}: expected a function, got a {type(cast('object', given)).__name__}."
