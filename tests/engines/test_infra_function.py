@@ -110,9 +110,7 @@ def test_example_runs_through_the_stack(history: Stack, monkeypatch: pytest.Monk
     )
     assert (second["orderId"], second["status"]) == ("o-2", "PENDING")
     assert (first["orderId"], first["status"], first["deliveryStatus"]) == ("o-1", "APPROVED", "DELIVERED")
-    assert Counter(effect["what"] for effect in first["effects"]) == Counter(
-        ["CREATED", "APPROVED", "PICKED_UP", "DELIVERED"]
-    )
+    assert Counter(step["what"] for step in first["steps"]) == Counter(["CREATED", "APPROVED", "PICKED_UP", "DELIVERED"])
     assert bodies_left(history.outputs["QueueUrl"]) == bodies_left(history.outputs["DeadLettersUrl"]) == []
 
 

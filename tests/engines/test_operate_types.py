@@ -95,8 +95,8 @@ def go_through(capsys: pytest.CaptureFixture[str], store: tuple[str, str], key: 
     one, about = (*store, "--key", key), ("--message", "m1", "--source", "s", "--sequence", "4")
     assert main(["inspect", *one]) == 0
     found = run(capsys, "inspect", *one, *about)
-    assert {each["outcome"] for each in found["answers"]} == {"Duplicate"}
-    assert run(capsys, "inspect", *one, "--message", "m2", "--source", "s", "--sequence", "5")["answers"]
+    assert {each["outcome"] for each in found["predictions"]} == {"Duplicate"}
+    assert run(capsys, "inspect", *one, "--message", "m2", "--source", "s", "--sequence", "5")["predictions"]
     run(capsys, "inspect", *one, "--message", "m1")  # it guesses other sources by the fields of the entity
     assert run(capsys, "forget", "--message", "m1", *one, "--source", "s", "--attribute", "ow_l", "--yes")["written"]
     run(capsys, "forget", "--message", "m3", *one, codes=(2, 4))

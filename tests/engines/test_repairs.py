@@ -137,7 +137,7 @@ def test_inspect_shows_events_effects_and_their_sizes(
     assert place.run("inspect") == 0
     out = capsys.readouterr().out
     assert "2 events pending" in out
-    assert "it is unknown whether its effect happened" in out
+    assert "it is unknown whether the effect happened" in out
 
 
 HASHED, READABLE, BY_SOURCE = SeenIds(), SeenIds(name="texts", readable=True), HighWaterMark(name="marks")

@@ -92,7 +92,7 @@ class GuardedCall:
     - `error`: the exception with which it ended
     """
 
-    __slots__ = ("_calls", "_claim", "_is_hint", "_line", "answers", "error", "messages")
+    __slots__ = ("_calls", "_claim", "_is_hint", "_line", "_replaced", "answers", "error", "messages")
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_hint: bool) -> None:
         self.messages = messages = _find_messages(args, kwargs)
@@ -100,6 +100,7 @@ class GuardedCall:
         self.error: BaseException | None = None
         self._line: tuple[CodeType | None, int] = None, 0
         self._claim: Begun | Uncertain | None = kwargs.get("finishes")
+        self._replaced: Uncertain | None = kwargs.get("after")
         self._is_hint = is_hint
         # The function calls that work on these messages: the one of this thread or task, and its outer ones, if the messages are theirs.
         current, names = _current.get(), {*map(_read_name, messages or ())}
@@ -129,13 +130,20 @@ class GuardedCall:
             return result
         if unsettled:
             self.answers, self.messages, self._line = unsettled, [each.message for each in unsettled], find_caller_line()
+            if self._replaced is not None and all(isinstance(answer, Begun) for answer in unsettled):
+                self._forget_effect(self._replaced)  # its successor must be finished instead
             return result
         for call in self._calls:
             call.guarded_calls.pop(self, None)
-            if self._claim is not None:
-                for other in call.guarded_calls.copy():  # other threads can change it
-                    other.forget_effect(self._claim)
+        if self._claim is not None:
+            self._forget_effect(self._claim)
         return result
+
+    def _forget_effect(self, claim: Begun | Uncertain) -> None:
+        """Forget the effect in the other guarded calls of the function."""
+        for call in self._calls:
+            for other in call.guarded_calls.copy():  # other threads can change it
+                other.forget_effect(claim)
 
     def _add_result(self, answer: BeginOutcome) -> None:
         current = _current.get()

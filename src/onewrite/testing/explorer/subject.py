@@ -120,7 +120,8 @@ class Invocation:
                 raise note.outcome
             if not isinstance(note.outcome, BaseException):
                 outcomes.append(note.outcome)
-                self._note_unreturned(message, note)
+                if all(returned.settled for returned in answers):  # otherwise, any consumer has the message redelivered
+                    self._note_unreturned(message, note)
         return [*answers, *outcomes] if outcomes else answer
 
 
