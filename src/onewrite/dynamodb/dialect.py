@@ -1,4 +1,4 @@
-"""The requests of a guarded write on DynamoDB: the caller's own call, with the conditions and changes of `core/py`. Pure.
+"""The requests of a guarded write on DynamoDB: the caller's own call, with the conditions and changes of `core/parts.py`. Pure.
 
 Every slot of a ledger is a top-level attribute, because one update can't both create a nested path and write to it.
 """

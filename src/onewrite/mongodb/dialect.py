@@ -1,4 +1,4 @@
-"""The requests of a guarded write on MongoDB: the caller's own call, with the conditions and changes of `core/py`. Pure.
+"""The requests of a guarded write on MongoDB: the caller's own call, with the conditions and changes of `core/parts.py`. Pure.
 
 Each group of a ledger's slots is one field of the document: {"ow_l": "ow1 14d", "ow_r": {"r0": [...]}},
 {"ow_l": "ow1 marks", "ow_@": {"order-7": 3}}. An entity has no token, because the server recognizes a request that its client retries.

@@ -135,7 +135,7 @@ def _read_value(name: str, value: Any) -> Any:
         raise InvalidUpdate(f"The value of {name} is a query, which can match several entities. Pass one value.")
     if value is None or (name != "_id" and isinstance(value, list | tuple)):
         raise InvalidUpdate(
-            f"The value of {name} is a {type(value).__name__}, which doesn't identify one entity: null also matches a missing field, and a list can match "
+            f"The value of {name} is a {type(cast('object', value)).__name__}, which doesn't identify one entity: null also matches a missing field, and a list can match "
             "several documents. Pass one value."
         )
     return value
@@ -201,7 +201,9 @@ def _read_getter_field(getter: object) -> str:
     if isinstance(name, Mapping) and list(cast("Document", name)) == ["$literal"]:
         name = cast("Document", name)["$literal"]
     if not isinstance(name, str):
-        raise InvalidUpdate(f"$getField reads a {type(name).__name__}, which can be a field of the ledger. Name the field.")
+        raise InvalidUpdate(
+            f"$getField reads a {type(cast('object', name)).__name__}, which can be a field of the ledger. Name the field."
+        )
     return name
 
 

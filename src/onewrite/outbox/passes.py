@@ -631,6 +631,6 @@ def _read_refused_ids(events: Sequence[Outgoing], reply: object) -> frozenset[st
     ids = [member.id for member in members if isinstance(member, Outgoing) and member.id in event_ids]
     if not isinstance(reply, list) or len(ids) < len(members):
         raise ConfigurationError(
-            f"publish returned a {type(reply).__name__}: expected None, or the list of events that the broker refused. No event of this call was cleared."
+            f"publish returned a {type(cast('object', reply)).__name__}: expected None, or the list of events that the broker refused. No event of this call was cleared."
         )
     return frozenset(ids)

@@ -164,7 +164,7 @@ def _update_all_or_nothing(
     except BaseException:
         _put_back(backend, table_name, key, before)
         raise
-    if before is None and update_expression and read_update(update_expression).clauses.keys() == {"REMOVE"}:
+    if before is None and update_expression and list(read_update(update_expression).clauses) == ["REMOVE"]:
         _put_back(backend, table_name, key, item=None)  # DynamoDB doesn't create the item
     return item
 
