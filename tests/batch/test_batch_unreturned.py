@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from onewrite import Applied, Busy, InSequence, Message, Outcome, SeenIds
+from onewrite import Applied, Begun, Busy, InSequence, Message, Outcome, SeenIds, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.metrics import list_kinds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
@@ -175,6 +177,22 @@ def test_hint_needs_no_return(orders: Orders) -> None:
     def handle(message: Message) -> None:
         assert isinstance(orders.guarded.preview(message, ENTITY), Busy)
         assert isinstance(orders.guarded.open_effects(ENTITY)[0], Busy)
+
+    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+
+
+def test_uncertain_effect_is_settled_with_its_successor(orders: Orders) -> None:
+    orders.place(Message("place"))
+    terms: Any = {"lease": timedelta(seconds=1), "key_valid_for": timedelta(0)}
+    hour_ago = GuardedCollection(orders.collection, SeenIds(), clock=lambda: time.time() - 3600)
+    hour_ago.begin_effect(Message("m"), "charge", ENTITY, **terms)
+
+    def handle(message: Message) -> Outcome:
+        lost = orders.guarded.begin_effect(message, "charge", ENTITY, **terms)
+        assert isinstance(lost, Uncertain)
+        begun = orders.guarded.begin_effect(message, "charge", ENTITY, after=lost, **terms)
+        assert isinstance(begun, Begun)
+        return orders.guarded.update_one(message, ENTITY, PAY, finishes=begun)
 
     assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
 
