@@ -131,5 +131,5 @@ def run(*command: object, cwd: Path | None = None, quiet: bool = False) -> None:
 
 if __name__ == "__main__":
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert extras.keys() == EXTRAS.keys(), "an extra is not tried"
+    assert extras.keys() == {extra for tried in EXTRAS for extra in tried.split(",")}, "an extra is not tried"
     main()
