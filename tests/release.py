@@ -95,8 +95,8 @@ def check_contents(wheel: Path, sdist: Path) -> None:
 
 def try_everything(place: Path, binaries: Path) -> None:
     """Run the README's blocks, the demo, the command, and the pytest plugin in a project of its own."""
-    for block in re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE):
-        run(binaries / "python", "-c", block, cwd=place)
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    run(binaries / "python", "-c", "\n".join(blocks), cwd=place)
     run(binaries / "python", "-m", "demo", cwd=ROOT / "examples", quiet=True)
     run(binaries / "onewrite", "--version", cwd=place)
     project = place / "project"
