@@ -22,10 +22,10 @@ Handler = Callable[[Message], None]
 def _changed(model: Any, message: Message) -> Any:
     """The customer with this message, or None if it has it already."""
     customer = next(iter(model.query("c1", consistent_read=True)), None) or model("c1", balance=0)
-    if message.id in (customer.preview or ()):
+    if message.id in (customer.seen or ()):
         return None
     customer.balance += message.body["amount"]
-    customer.preview = {*(customer.preview or ()), message.id}
+    customer.seen = {*(customer.seen or ()), message.id}
     return customer
 
 
@@ -51,9 +51,9 @@ def saved_with_a_version(message: Message) -> None:
 def document_saved(message: Message) -> None:
     """It saves the fields that it has changed, and the balance is the one that it has read."""
     customer = Customer.objects(id="c1").first()
-    if message.id not in customer.preview:
+    if message.id not in customer.seen:
         customer.balance += message.body["amount"]
-        customer.preview.append(message.id)
+        customer.seen.append(message.id)
         customer.save()
 
 
