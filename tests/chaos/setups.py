@@ -251,7 +251,7 @@ class ReplicaSetSetup(_MongoSetup):
         return {
             self._isolate: 3,
             self._freeze_others: 1,
-            self._effect_down: 1,
+            self._step_down: 1,
             lambda choice: self._freeze(choice.choice(self._set.members), choice): 1,
             lambda choice: self._crash(choice.choice(self._set.members), choice): 2,
         }
@@ -290,9 +290,9 @@ class ReplicaSetSetup(_MongoSetup):
         send_signal(primary, signal.SIGCONT)
         self._wait(lambda: bool((primary.ask("hello") or {}).get("secondary")))
 
-    def _effect_down(self, choice: random.Random) -> None:
+    def _step_down(self, choice: random.Random) -> None:
         if (primary := self._set.primary()) is not None:
-            primary.ask("replSetEffectDown", value=1, secondaryCatchUpPeriodSecs=0, force=True)
+            primary.ask("replSetStepDown", value=1, secondaryCatchUpPeriodSecs=0, force=True)
 
     def _wait(self, until: Callable[[], bool], seconds: float = 20.0) -> None:
         """Wait for what may take long on a busy machine, or never happen: the next attack comes all the same."""

@@ -147,7 +147,7 @@ class ReplicaSet:
                 if time.monotonic() > until:
                     raise RuntimeError(f"no primary after {_START_SECONDS:.0f} s:\n{self.members[0].log_tail()}")
                 try:
-                    client.admin.command("replSetEffectUp")  # else it would wait for the timeout of elections
+                    client.admin.command("replSetStepUp")  # else it would wait for the timeout of elections
                 except OperationFailure:  # the others have not voted yet
                     time.sleep(0.05)  # between two looks, not in the hope that it is enough
             self._catch_up(client)
