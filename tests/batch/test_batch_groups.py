@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, BeginOutcome, Busy, ConfigurationError, Deferred, InSequence, Message, Outcome
+from onewrite import Applied, BeginOutcome, ConfigurationError, Deferred, InSequence, Message, Outcome
 from onewrite.aws_lambda import (
     documentdb_handler,
     dynamodb_stream_handler,
@@ -333,36 +333,6 @@ def test_asynchronous_function_receives_groups() -> None:
     assert identifiers(handler(sqs(["a1", "b1", "a2", "b2"]))) == ["id-a2"]
     assert sorted(calls) == ["a1", "a1 a2", "a2", "b1 b2"]
     assert asyncio.run(handler.function([Message("b")])) == [Applied(Message("b"))]
-
-
-def test_deferred_message_is_retried_alone_after_its_predecessor() -> None:
-    applied: list[int] = []
-
-    def one(message: Message) -> BeginOutcome:
-        if message.sequence != len(applied) + 1:
-            return Deferred(message, len(applied) + 1)
-        applied.append(message.sequence)
-        return Applied(message)
-
-    def each(messages: list[Message]) -> list[BeginOutcome]:
-        return [one(Message(message.id, "s", int(message.id[1:]))) for message in messages]
-
-    handler = sqs_handler(by_name, group_by=lambda message: int(message.id[1:]) % 2)(each)
-    report = handler.run(sqs(["s2", "s4", "s1", "s3", "s7"]))
-    assert identifiers(report.response) == ["id-s7"]
-    assert applied == [1, 2, 3, 4]
-    assert [result.settled for result in report.results] == [True, True, True, True, False]
-
-
-def test_message_waiting_for_an_effect_is_not_retried() -> None:
-    calls: list[int] = []
-
-    def each(messages: list[Message]) -> list[BeginOutcome]:
-        calls.append(len(messages))
-        return [Busy(message, 9e9) for message in messages]
-
-    assert len(identifiers(sqs_handler(by_name, group_by=letter)(each)(sqs(["a1", "a2"])))) == 2
-    assert calls == [2]
 
 
 def test_hook_receives_each_message_with_its_share_of_seconds() -> None:

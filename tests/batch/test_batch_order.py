@@ -12,8 +12,6 @@ import pytest
 
 from onewrite import (
     Applied,
-    BeginOutcome,
-    Busy,
     Deferred,
     Duplicate,
     HighWaterMark,
@@ -21,12 +19,9 @@ from onewrite import (
     Message,
     Missing,
     Outcome,
-    TakenOver,
-    Uncertain,
 )
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.order import Lanes, RecordState, find_order
-from onewrite.identity import sqs_message_id
+from onewrite.batch.order import RecordState, find_order
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing import mongomock_collection
 from tests.support.batches import FIFO, Clock, Context, identifiers, sqs, sqs_record
@@ -81,15 +76,6 @@ def test_records_that_share_a_source_share_a_lane() -> None:
     assert (lanes[0], lanes[1], lanes[2], lanes[5]) == (lanes[3], lanes[4], None, None)
     assert lanes[0] != lanes[1]
     assert order == [3, 1, 2, 0, 4, 5]
-
-
-def test_retried_records_precede_waiting_ones_of_their_lane() -> None:
-    lanes = Lanes("aaaaa", [2, 3, 4], strict=False)
-    assert (lanes.take(), lanes.take()) == (2, None)
-    lanes.take_again([0, 1])
-    for ended, following in ((2, 0), (0, 1), (1, 3)):
-        lanes.end(ended, is_done=True)
-        assert lanes.take() == following
 
 
 class Throttled:
@@ -165,37 +151,6 @@ def test_slow_identity_reads_no_further_than_time_allows() -> None:
 # ---------------------------------------------------------------- who is tried again
 
 
-def unread(record: Any) -> Message:
-    """An identity that leaves the sequence to the function."""
-    return Message(record["body"])
-
-
-def counted(counting: Counting) -> Callable[[Message], Outcome]:
-    return lambda message: counting(by_place({"body": message.id}))
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_deferred_message_is_retried_after_its_predecessor(workers: int) -> None:
-    counting = Counting()
-    names = [f"{source}{number}" for number in (4, 2, 3, 1) for source in "abc"]
-    report = sqs_handler(unread, max_workers=workers)(counted(counting)).run(sqs(names))
-    assert identifiers(report.response) == []
-    assert counting.last == {"a": 4, "b": 4, "c": 4}
-    assert max(Counter(counting.calls).values()) <= 3
-    assert [result.record["body"] for result in report.results] == names  # each once, however often it was tried
-
-
-def test_retried_message_has_its_body_object_unchanged() -> None:
-    counting = Counting()
-
-    def each(message: Message) -> Outcome:
-        return counting(by_place({"body": message.body.pop("place")}))
-
-    records = [sqs_record(name, body={"place": name}) for name in ("a2", "a1")]
-    assert identifiers(sqs_handler(sqs_message_id())(each)({"Records": records})) == []
-    assert counting.calls == ["a2", "a1", "a2"]
-
-
 def by_places(record: Any) -> list[Message]:
     return [by_place({"body": place}) for place in record["body"].split()]
 
@@ -217,47 +172,6 @@ def test_earlier_message_of_a_failed_source_is_not_held() -> None:
     handler = sqs_handler(by_places)(each)
     assert identifiers(handler(sqs(["a1 b2", "b1 a2", "b3"]))) == ["id-a1 b2", "id-b3"]
     assert calls == ["a1", "b2", "b1", "a2"]
-
-
-def test_message_waiting_for_an_absent_one_is_redelivered() -> None:
-    counting = Counting()
-    report = sqs_handler(unread)(counted(counting)).run(sqs(["a5", "a1", "a3", "b2"]))
-    assert identifiers(report.response) == ["id-a5", "id-a3", "id-b2"]
-    assert counting.calls == ["a5", "a1", "a3", "b2"]
-
-
-def test_messages_that_wait_for_each_other_are_not_retried_forever() -> None:
-    """Each is settled in part whenever it is tried, which must not wake the other one again and again."""
-    calls: list[str] = []
-
-    def each(message: Message) -> list[Outcome]:
-        calls.append(message.id)
-        mine, other = (1, 5) if message.id == "x" else (4, 2)
-        return [Duplicate(Message("d", "s", mine)), Deferred(Message("w", "s", other), 1)]
-
-    assert identifiers(sqs_handler(unread)(each)(sqs(["x", "y"]))) == ["id-x", "id-y"]
-    assert len(calls) <= 6
-
-
-OF_EFFECTS: list[Callable[[Message], BeginOutcome]] = [
-    lambda _: Busy(_, 9e9),
-    lambda _: Uncertain(_, 0.0, "fence"),
-    TakenOver,
-]
-
-
-@pytest.mark.parametrize("waits", OF_EFFECTS, ids=["busy", "uncertain", "taken over"])
-def test_batch_does_not_wait_for_an_effect(waits: Callable[[Message], BeginOutcome]) -> None:
-    """Whatever else the record waits for: its predecessor is in, and it is not tried again all the same."""
-    calls: list[str] = []
-
-    def each(message: Message) -> BeginOutcome | list[BeginOutcome]:
-        calls.append(message.id)
-        return Applied(message) if message.id == "a1" else [Deferred(message, 1), waits(message)]
-
-    report = sqs_handler(unread)(lambda message: each(by_place({"body": message.id}))).run(sqs(["a2", "a1"]))
-    assert identifiers(report.response) == ["id-a2"]
-    assert calls == ["a2", "a1"]
 
 
 # ---------------------------------------------------------------- over several deliveries

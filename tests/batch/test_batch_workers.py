@@ -16,7 +16,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from onewrite import Applied, ConfigurationError, Deferred, Message, Outcome
+from onewrite import Applied, ConfigurationError, Message, Outcome
 from onewrite.aws_lambda import Report, kinesis_handler, sqs_handler
 from onewrite.batch.handler import HandlerFunction
 from onewrite.core.flow import Call, Flow, arun, run
@@ -394,27 +394,6 @@ def test_context_without_a_deadline_sets_no_limit(other: Any) -> None:
 
 
 # ---------------------------------------------------------------- what the workers share
-
-
-def test_refused_message_is_retried_after_a_late_response() -> None:
-    """Two threads: the second message was tried first, and the first one was done before that was known."""
-    refused, is_in = threading.Event(), threading.Event()
-    calls: list[str] = []
-
-    def each(message: Message) -> Outcome:
-        calls.append(message.id)
-        if message.id == "m1":
-            refused.wait(TIMEOUT)
-        elif message.id == "m2" and not is_in.is_set():
-            refused.set()
-            is_in.wait(TIMEOUT)
-            return Deferred(Message("m2", "s", 2), 1)
-        else:  # In the thread of the first message, whose end is known by now, another one is processed.
-            is_in.set()
-        return Applied(Message(message.id, "s", int(message.id[1:])))
-
-    assert identifiers(sqs_handler(by_name, max_workers=2)(each)(sqs(["m1", "m2", "m3"]))) == []
-    assert sorted(calls) == ["m1", "m2", "m2", "m3"]
 
 
 # ---------------------------------------------------------------- requests

@@ -210,11 +210,14 @@ class Handler(Generic[R]):
         if batch.exit is not None:
             raise batch.exit
         sent_times = [*filterfalse(math.isnan, map(self.source.sent_at, records))]
-        unsettled_positions = [position for position in range(len(records)) if position not in batch.settled_positions]
+        results = batch.results
+        settled_positions = {position for position, result in results.items() if result.settled}
         report = Report(
-            response=self.source.response([records[position] for position in unsettled_positions]),
-            results=tuple([batch.results[position] for position in sorted(batch.results)]),
-            returned=tuple([records[position] for position in unsettled_positions if position not in batch.results]),
+            response=self.source.response(
+                [record for position, record in enumerate(records) if position not in settled_positions]
+            ),
+            results=tuple([results[position] for position in sorted(results)]),
+            returned=tuple([record for position, record in enumerate(records) if position not in results]),
             oldest_seconds=max(0.0, now - min(sent_times)) if sent_times else None,
             requests=batch.requests,
             seconds=self._monotonic() - start,
@@ -349,58 +352,46 @@ class Handler(Generic[R]):
         return RecordState(record, position, messages, refusal, keys, self.clock, self._monotonic() - began)
 
     def _work_through(self, records: Sequence[Any], lanes: Sequence[Hashable], time_left: TimeLeft) -> workers.Batch:
-        """Process the records in these lanes, and return the batch with their results.
-
-        With `group_by`, workers take units, and take single records only for retries.
-        """
+        """Process the records in these lanes, and return the batch with their results. With `group_by`, workers take units."""
         count, in_order = len(records), lanes.count(None) < len(lanes)
         deadline = Deadline(time_left, self._margin)
-        states_ahead: list[RecordState | None] = [None] * count
+        states: list[RecordState | None] = [None] * count
         units: list[Unit] = []
         held_sources = HeldSources()
-
-        def steps(number: int) -> _Steps:
-            """Return the steps of a record, or from `count` on, of a unit."""
-            if number >= count:
-                return self._steps([units[number - count].turns], deadline, held_sources, in_order=in_order)
-            # A retry reads the messages again, because the function can change them.
-            state, states_ahead[number] = states_ahead[number], None
-            state = self.read(records[number], number) if state is None else state
-            return self._steps(self._list_turns([state]), deadline, held_sources, in_order=True)
-
-        def process(number: int) -> dict[int, Result]:
-            return self._run(steps(number))
-
         order: Sequence[int] = range(count)
         if self._group_by is not None:
-            self._read_ahead(records, states_ahead, time_left)
-            states = [state for state in states_ahead if state is not None]
-            units = make_run_units(states, lanes) if in_order else make_group_units(states)
-            # The numbers below `count` are records, which are only taken again; the others are units, which are taken in order.
-            lanes_by_position = {position: unit.lane for unit in units for position in unit.positions}
-            lanes = [lanes_by_position.get(position) for position in order] + [unit.lane for unit in units]
-            order = range(count, len(lanes))
-            states_ahead = [None] * count  # the units have the states
+            self._read_ahead(records, states, time_left)
+            read_states = [state for state in states if state is not None]
+            units = make_run_units(read_states, lanes) if in_order else make_group_units(read_states)
+            lanes, order = [unit.lane for unit in units], range(len(units))
         elif not in_order and count > 1:
-            self._read_ahead(records, states_ahead, time_left)
-            lanes, order = find_order(states_ahead)
+            self._read_ahead(records, states, time_left)
+            lanes, order = find_order(states)
+
+        def steps(number: int) -> _Steps:
+            """Return the steps of a unit, or of a record."""
+            if self._group_by is not None:
+                turns = units[number].turns
+            else:
+                turns = (states[number] or self.read(records[number], number)).turns()
+            return self._steps([turns], deadline, held_sources, in_order=in_order)
+
         queue = Lanes(lanes, order, strict=in_order)
-        can_retry = not in_order and (count > 1 or self._group_by is not None)  # a single record can have several groups
-        batch = workers.Batch(queue, deadline, count, units, can_retry=can_retry)
+        batch = workers.Batch(queue, deadline)
         worker_count = 1 if self._max_workers == 1 else min(self._max_workers, queue.width)
         if self.is_async:
             workers.work_in_tasks(batch, lambda number: self._arun(steps(number)), worker_count)
         elif worker_count > 1:
-            workers.work_in_threads(batch, process, worker_count)
+            workers.work_in_threads(batch, lambda number: self._run(steps(number)), worker_count)
         else:
-            workers.work(batch, process)
+            workers.work(batch, lambda number: self._run(steps(number)))
         return batch
 
-    def _read_ahead(self, records: Sequence[Any], states_ahead: list[RecordState | None], time_left: TimeLeft) -> None:
+    def _read_ahead(self, records: Sequence[Any], states: list[RecordState | None], time_left: TimeLeft) -> None:
         """Read all records to find their order. Records that are left unread for lack of time won't be processed either."""
         since = self._monotonic()
         for position, record in enumerate(records):
-            state = states_ahead[position] = self.read(record, position)
+            state = states[position] = self.read(record, position)
             state.seconds = 0.0  # the time of reading ahead says nothing about the time that the next worker needs
             if time_left is not None and self._monotonic() - since > _READ_AHEAD_SECONDS:
                 if time_left() < self._margin:

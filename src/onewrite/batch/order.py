@@ -8,7 +8,6 @@ the source keeps no order, messages with a sequence form lanes by their own sour
 - After a failure in a lane whose order the source keeps, the rest of the lane isn't taken, because the source redelivers it
   after the failed record. Any other lane continues. If the source keeps no order, `HeldSources` holds the later messages.
 - A closed batch gives out no more records. Records in progress can still end.
-- A deferred record can be taken again.
 
 So each record is either settled or returned. A worker takes records until none is available, and then leaves, even if other
 workers are busy: the worker that ends a record takes the next one of the same lane. So no lane waits for a worker that has
@@ -25,7 +24,7 @@ With `group_by` a worker takes a unit, whose messages form one call:
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -38,7 +37,7 @@ from onewrite.batch.unreturned import Note
 from onewrite.errors import OnewriteError
 from onewrite.identity import Skip, record_id
 from onewrite.message import Message
-from onewrite.outcome import BeginOutcome, Deferred, Rejected
+from onewrite.outcome import BeginOutcome, Deferred
 
 # `update_batch` needs three DynamoDB writes for this many messages, each of up to 40 IDs. A larger call would check the deadline too
 # rarely, and after an error each of its messages is called alone.
@@ -178,11 +177,6 @@ class Unit:
     lane: Hashable
     turns: Sequence[Turn]
 
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """The positions of its records, without repetition."""
-        return tuple(dict.fromkeys(state.position for state, _, _ in self.turns))
-
 
 def make_run_units(records: Iterable[RecordState], lanes: Sequence[Hashable]) -> list[Unit]:
     """Return the units of a source that keeps an order, sorted by their first record. `lanes`: the records' lanes, by position."""
@@ -265,8 +259,7 @@ def _join(keys_by_member: Sequence[Iterable[Hashable]]) -> list[int]:
 class Lanes:
     """The numbers that workers can take. `lanes` has the lane of each number, or None.
 
-    `order` lists the numbers in the order in which to take them. A number that isn't in it is taken only after `take_again`.
-    `strict`: a failure stops its lane.
+    `order` lists the numbers in the order in which to take them. `strict`: a failure stops its lane.
     """
 
     __slots__ = ("_failed_lanes", "_free_numbers", "_is_open", "_is_strict", "_lanes", "_next_index", "_order", "_queues")
@@ -285,8 +278,7 @@ class Lanes:
     @property
     def width(self) -> int:
         """The maximum number of records in progress at once."""
-        lanes = [self._lanes[number] for number in self._order]
-        return lanes.count(None) + len({*lanes} - {None})
+        return self._lanes.count(None) + len({*self._lanes} - {None})
 
     def take(self) -> int | None:
         """Return the next number to process, or None if there is none until another one ends."""
@@ -324,25 +316,9 @@ class Lanes:
         else:
             del self._queues[lane]
 
-    def take_again(self, numbers: Iterable[int]) -> None:
-        """Put failed numbers back, in this order, before the waiting numbers of their lanes."""
-        insertions: Counter[Hashable] = Counter()  # the numbers inserted so far, by lane
-        for number in numbers:
-            lane = self._lanes[number]
-            if lane is not None and lane in self._queues:
-                self._queues[lane].insert(insertions[lane], number)
-                insertions[lane] += 1
-                continue
-            if lane is not None:
-                self._queues[lane] = deque()
-            self._free_numbers.append(number)
-
     def close(self) -> None:
         """Give out no more numbers."""
         self._is_open = False
-
-
-_Place: TypeAlias = tuple[str, tuple[str, ...], int]  # a message's source, parts, and sequence
 
 
 def find_order(records: Sequence[RecordState | None]) -> tuple[list[Hashable | None], list[int]]:
@@ -393,58 +369,3 @@ def _sort_by_predecessors(sources: Iterable[list[tuple[str, int | str, int]]], c
                 counts[successor] -= 1
                 if not counts[successor]:
                     heappush(ready, successor)
-
-
-class Retries:
-    """The deferred records to retry: those whose predecessor was settled after their last attempt began.
-
-    A place counts as settled only once, so a record is retried at most once for each place that it waits for. A record that
-    also waits for an effect isn't retried: an effect seldom ends within the batch.
-    """
-
-    __slots__ = ("_begin_counts", "_queues", "_settled_places")
-
-    def __init__(self) -> None:
-        # For each position: how many places were settled when its last attempt began.
-        self._begin_counts: dict[int, int] = {}
-        self._settled_places: dict[_Place, int] = {}  # each settled place's number, from 0
-        # For each place that isn't settled: the positions that wait for it.
-        self._queues: dict[_Place, list[int]] = defaultdict(list)
-
-    def begin(self, position: int) -> None:
-        """Note that an attempt begins."""
-        self._begin_counts[position] = len(self._settled_places)
-
-    def settle(self, outcomes: Iterable[BeginOutcome]) -> list[int]:
-        """Return the positions to retry after these outcomes."""
-        retries: dict[int, None] = {}
-        for outcome in outcomes:
-            place = _find_place(outcome.message)
-            if outcome.settled and place is not None and place not in self._settled_places:
-                self._settled_places[place] = len(self._settled_places)
-                retries.update(dict.fromkeys(self._queues.pop(place, ())))
-        for positions in self._queues.values() if retries else ():
-            positions[:] = [position for position in positions if position not in retries]
-        return [*retries]
-
-    def defer(self, position: int, outcomes: Sequence[BeginOutcome]) -> bool:
-        """Register the places that a record waits for, and return False.
-
-        If one of them was settled during the attempt, return True instead: the record must be retried at once.
-        """
-        if not all(outcome.settled or isinstance(outcome, Deferred | Rejected) for outcome in outcomes):
-            return False
-        predecessors = [_find_place(outcome.message, -1) for outcome in outcomes if isinstance(outcome, Deferred)]
-        places = [place for place in predecessors if place is not None]
-        if any(self._settled_places.get(place, -1) >= self._begin_counts[position] for place in places):
-            return True
-        for place in places:
-            self._queues[place].append(position)
-        return False
-
-
-def _find_place(message: Message, distance: int = 0) -> _Place | None:
-    """Return the place at this distance from the message's own, or None if its source doesn't count."""
-    if type(message.sequence) is not int:
-        return None
-    return message.source, message.parts, message.sequence + distance

@@ -10,21 +10,17 @@ in progress end, and then the handler raises the exception.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from logging import WARNING
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias
 
-from onewrite.batch.order import Lanes, Retries, Unit
-from onewrite.batch.report import Result
+from onewrite.batch.order import Lanes
+from onewrite.batch.report import Result, is_settled
 from onewrite.core.flow import Meter, meter
 from onewrite.core.log import log
 from onewrite.running.loops import run_in_loop
 
-if TYPE_CHECKING:
-    pass
-
-T = TypeVar("T")
 # A function that processes a taken number and returns the results. It raises only to end the batch.
 Process: TypeAlias = Callable[[int], Mapping[int, Result]]
 AsyncProcess: TypeAlias = Callable[[int], Awaitable[Mapping[int, Result]]]
@@ -55,19 +51,13 @@ class Deadline:
 
 
 class Batch:
-    """The shared state of one batch's workers. `results` has the results by record position.
+    """The shared state of one batch's workers. `results` has the results by record position."""
 
-    A worker takes a record's position or, from `count` on, a unit's number. With `can_retry`, a deferred record is retried
-    alone as soon as its predecessor is settled.
-    """
-
-    def __init__(self, lanes: Lanes, deadline: Deadline, count: int, units: Sequence[Unit], *, can_retry: bool) -> None:
+    def __init__(self, lanes: Lanes, deadline: Deadline) -> None:
         self.results: dict[int, Result] = {}
-        self.settled_positions: set[int] = set()
         self.requests = 0
         self.exit: BaseException | None = None
-        self._lanes, self._deadline, self._count, self._units = lanes, deadline, count, units
-        self._retries = Retries() if can_retry else None
+        self._lanes, self._deadline = lanes, deadline
         self._lock = threading.Lock()
 
     def take(self) -> int | None:
@@ -75,34 +65,13 @@ class Batch:
         with self._lock:
             if self._deadline.is_over:
                 self._lanes.close()
-            number = self._lanes.take()
-            if self._retries is not None and number is not None:
-                is_record = number < self._count
-                for position in (number,) if is_record else self._units[number - self._count].positions:
-                    self._retries.begin(position)
-            return number
+            return self._lanes.take()
 
     def end(self, number: int, results: Mapping[int, Result]) -> None:
-        """End a number, and put back the records that can be retried now. `results` are those of the finished records."""
+        """End a number. `results` are those of the finished records."""
         with self._lock:
-            positions_to_retry: list[int] = []
-            is_settled = True
-            for position, result in results.items():
-                self.results[position] = result
-                if result.settled:
-                    self.settled_positions.add(position)
-                else:
-                    is_settled = False
-                if self._retries is not None and result.outcomes:
-                    positions_to_retry += self._retries.settle(result.outcomes)
-            if self._retries is not None and not is_settled:
-                # After all results of this number, because they can have settled what a record waits for.
-                for position, result in results.items():
-                    if position not in self.settled_positions and self._retries.defer(position, result.outcomes):
-                        positions_to_retry.append(position)
-            if positions_to_retry:
-                self._lanes.take_again(positions_to_retry)
-            self._lanes.end(number, is_done=is_settled)
+            self.results |= results
+            self._lanes.end(number, is_done=all(map(is_settled, results.values())))
 
     def add_requests(self, requests: int) -> None:
         with self._lock:
