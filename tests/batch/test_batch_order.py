@@ -1,4 +1,4 @@
-"""Messages whose source keeps no order are taken by their sequence, and a deferred one is tried again when its predecessor is in."""
+"""Messages whose source keeps no order are taken by their sequence, and a failed one holds its source back."""
 
 from __future__ import annotations
 

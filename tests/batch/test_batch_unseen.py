@@ -20,7 +20,7 @@ import onewrite.dynamodb
 import onewrite.mongodb
 from onewrite import Applied, Duplicate, Message, Missing, SeenIds
 from onewrite.aws_lambda import sqs_handler
-from onewrite.batch.unreturned import UnfinishedWrite
+from onewrite.batch.function import UnfinishedWrite
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import moto_table

@@ -12,7 +12,7 @@ from onewrite import ConfigurationError
 from onewrite.core.flow import Call, Do, Flow, arun, run
 from onewrite.core.ledgers import SeenIds
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
-from onewrite.stores.targets import check_awaited
+from onewrite.stores import check_awaited
 
 
 class Client:

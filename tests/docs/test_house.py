@@ -26,18 +26,17 @@ TREES = {path: ast.parse(path.read_text()) for path in FILES}
 
 # Each may import what stands before it. "" is `onewrite` itself, which re-exports what stands before it.
 FLOORS = [
-    {"process"},
     {"errors"},
     {"message"},
     {"outcome"},
     {"core"},
     {""},
+    {"process"},
     {"lean"},
     {"identity"},
     {"stores"},
     {"dynamodb", "mongodb"},
     {"metrics"},
-    {"running"},
     {"batch"},
     {"aws_lambda", "brokers"},
     {"sqs"},

@@ -16,7 +16,7 @@ import pytest
 import onewrite
 from onewrite.operate import main
 from onewrite.operate.exits import interrupt_process
-from onewrite.process.forking import handle_stop_signals, undo_in_children
+from onewrite.process.stopping import handle_stop_signals, undo_in_children
 from tests.support.endpoints import DUMMY
 
 SOURCE = Path(onewrite.__path__[0]).parent

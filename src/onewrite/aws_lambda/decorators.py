@@ -70,10 +70,10 @@ def _type_by_group_by(function: Callable[..., Decorator[Any]]) -> GroupingDecora
 def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **options: Unpack[Options]) -> Decorator[Any]:
     """Make a handler of batches from a standard or FIFO queue of SQS.
 
-    On a standard queue, the messages of a source are processed by their sequence, one at a time. A deferred message is
-    retried as soon as its predecessor is settled. `group_by` is a function that returns a message's group. With it, your
-    function takes a list of messages of one group. It returns a sequence with one Outcome for each, in the same order, or
-    None. If it raises, it is called again with each message alone. `max_workers` then counts groups.
+    On a standard queue, the messages of a source are processed by their sequence, one at a time. `group_by` is a function
+    that returns a message's group. With it, your function takes a list of messages of one group. It returns a sequence with
+    one Outcome for each, in the same order, or None. If it raises, it is called again with each message alone. `max_workers`
+    then counts groups.
 
     >>> @sqs_handler(lambda record: Message(record["messageId"], body=record["body"]))
     ... def ship(message: Message) -> None:

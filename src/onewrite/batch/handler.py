@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypedDict, TypeVar, cast
 from onewrite.batch import workers
 from onewrite.batch.function import (
     End,
+    FunctionCall,
     R,
     ReturnValue,
     WrongReturn,
@@ -50,7 +51,6 @@ from onewrite.batch.report import (
     unwrap_outcomes,
 )
 from onewrite.batch.source import Response, Source
-from onewrite.batch.unreturned import FunctionCall
 from onewrite.batch.workers import Deadline
 from onewrite.core.clock import checked_clock
 from onewrite.core.flow import Meter, meter
@@ -61,8 +61,8 @@ from onewrite.identity import Identity, Skip
 from onewrite.identity.record import is_change
 from onewrite.message import Message
 from onewrite.metrics import Hook, Reported
-from onewrite.running.failures import describe_error, shorten_name
-from onewrite.running.loops import is_inner_cancellation, run_in_loop
+from onewrite.process.failures import describe_error, shorten_name
+from onewrite.process.loops import is_inner_cancellation, run_in_loop
 
 GroupBy: TypeAlias = Callable[[Message], Hashable]
 TimeLeft: TypeAlias = Callable[[], float] | None

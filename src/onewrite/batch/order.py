@@ -31,9 +31,8 @@ from heapq import heappop, heappush
 from itertools import count, pairwise, repeat
 from typing import Any, TypeAlias, cast
 
-from onewrite.batch.function import End, Unreturned
+from onewrite.batch.function import End, Note, Unreturned
 from onewrite.batch.report import Result, is_settled
-from onewrite.batch.unreturned import Note
 from onewrite.errors import OnewriteError
 from onewrite.identity import Skip, record_id
 from onewrite.message import Message

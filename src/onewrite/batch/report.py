@@ -18,9 +18,8 @@ from itertools import filterfalse
 from operator import attrgetter
 from typing import Any, get_args
 
-from onewrite.batch.function import End, Unreturned
+from onewrite.batch.function import End, Note, UnfinishedWrite, Unreturned
 from onewrite.batch.source import Response, Source
-from onewrite.batch.unreturned import Note, UnfinishedWrite
 from onewrite.core.log import catch_log_errors, log, logger
 from onewrite.core.values import format_nearest_moment
 from onewrite.errors import ConfigurationError, OnewriteError
@@ -28,7 +27,7 @@ from onewrite.identity import Skip
 from onewrite.message import Message, full_name, printable
 from onewrite.metrics import NO_OUTCOME, SKIPPED, Reported, list_kinds, snake_case
 from onewrite.outcome import BeginOutcome, Begun, Busy, Deferred, Missing, Rejected, TakenOver, Uncertain
-from onewrite.running.failures import find_home, find_reason, find_user_line, format_line
+from onewrite.process.failures import find_home, find_reason, find_user_line, format_line
 
 
 class EveryRecordFailed(OnewriteError):

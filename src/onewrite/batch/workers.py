@@ -19,7 +19,7 @@ from onewrite.batch.order import Lanes
 from onewrite.batch.report import Result, is_settled
 from onewrite.core.flow import Meter, meter
 from onewrite.core.log import log
-from onewrite.running.loops import run_in_loop
+from onewrite.process.loops import run_in_loop
 
 # A function that processes a taken number and returns the results. It raises only to end the batch.
 Process: TypeAlias = Callable[[int], Mapping[int, Result]]

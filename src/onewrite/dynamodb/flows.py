@@ -53,7 +53,7 @@ from onewrite.dynamodb.values import (
 from onewrite.errors import ConfigurationError, EntityTooLarge, InvalidResponse, InvalidUpdate
 from onewrite.message import Message
 from onewrite.outcome import Applied, Entity, Gone, Missing, Outcome
-from onewrite.stores.targets import check_awaited
+from onewrite.stores import check_awaited
 
 # A transaction locks an item for milliseconds. After a conflict, nothing was written, and botocore doesn't retry.
 _CONFLICT = "TransactionConflictException"

@@ -42,8 +42,7 @@ from onewrite.dynamodb.outboxes import Outboxes
 from onewrite.dynamodb.typed import arun_typed, check_typed, convert_arguments, run_typed, wrap_function
 from onewrite.message import Message
 from onewrite.outcome import BeginOutcome, Begun, Busy, Entity, Outcome, Uncertain
-from onewrite.stores.explaining import SilentClient, find_first_request, with_attributes
-from onewrite.stores.targets import check_table
+from onewrite.stores import SilentClient, check_table, find_first_request, with_attributes
 
 # The methods that send a request.
 VERBS = (

@@ -8,18 +8,20 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Any, cast
 
-from onewrite.identity.attributes import Attributes, make_message, read_sender_attributes
 from onewrite.identity.record import (
     WHOLE_NUMBER,
+    Attributes,
     OneMessage,
     ParseFloat,
     Record,
     decode_base64,
     describe_type,
     make_decoder,
+    make_message,
     make_refusal,
     parse_body,
     read_payload,
+    read_sender_attributes,
     require_text,
 )
 from onewrite.message import Message

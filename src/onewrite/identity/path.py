@@ -15,7 +15,6 @@ from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError, InvalidMessage
-from onewrite.identity.attributes import make_message
 from onewrite.identity.record import (
     WHOLE_NUMBER,
     OneMessage,
@@ -23,6 +22,7 @@ from onewrite.identity.record import (
     Record,
     describe_type,
     make_decoder,
+    make_message,
     make_refusal,
     parse_body,
     require_text,

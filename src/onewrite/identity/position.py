@@ -8,8 +8,16 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.identity.attributes import make_whole_message
-from onewrite.identity.record import OneMessage, Record, describe_type, make_refusal, read_field, read_part, require_text
+from onewrite.identity.record import (
+    OneMessage,
+    Record,
+    describe_type,
+    make_refusal,
+    make_whole_message,
+    read_field,
+    read_part,
+    require_text,
+)
 from onewrite.message import Message, sortable
 
 _DIGITS = re.compile("[0-9]{1,129}")  # Kinesis's numbers are the longest, with up to 129 digits

@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
-from onewrite.identity.attributes import Attributes, make_message, read_sender_attributes
 from onewrite.identity.record import (
+    Attributes,
     Record,
     Skip,
     describe_type,
     make_decoder,
+    make_message,
     make_refusal,
     parse_body,
     read_part,
+    read_sender_attributes,
     require_text,
 )
 from onewrite.message import Message

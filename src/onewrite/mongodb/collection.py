@@ -43,8 +43,7 @@ from onewrite.mongodb.native import (
 )
 from onewrite.mongodb.outboxes import Outboxes
 from onewrite.outcome import BeginOutcome, Begun, Busy, Entity, Outcome, Uncertain
-from onewrite.stores.explaining import SilentClient, find_first_request, with_attributes
-from onewrite.stores.targets import check_collection, check_key
+from onewrite.stores import SilentClient, check_collection, check_key, find_first_request, with_attributes
 
 # The methods that send a request.
 VERBS = (

@@ -88,7 +88,7 @@ from onewrite.mongodb.layout import (
 from onewrite.mongodb.native import FindOneAndUpdateArguments, UpdateOneArguments
 from onewrite.mongodb.validators import check_refusal
 from onewrite.outcome import Entity, Outcome, Rejected, Unmet
-from onewrite.stores.targets import check_awaited
+from onewrite.stores import check_awaited
 
 Writer = Literal["update_one", "find_one_and_update"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from onewrite.operate.exits import EXTRAS, Exit, end_at_last, interrupt_process
 from onewrite.process.extras import find_package
-from onewrite.process.forking import STOP_SIGNALS, handle_stop_signals, undo_in_children
+from onewrite.process.stopping import STOP_SIGNALS, handle_stop_signals, undo_in_children
 
 
 def main(argv: Sequence[str] | None = None) -> int:

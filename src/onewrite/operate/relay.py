@@ -48,7 +48,7 @@ from onewrite.operate.stores import check_exists, format_key, is_named, make_rel
 from onewrite.outbox import PendingEntity, Relay, SweepReport
 from onewrite.outbox.metrics import emf, opentelemetry
 from onewrite.outbox.relay import OnPass, report_pass
-from onewrite.process.forking import on_signals
+from onewrite.process.stopping import on_signals
 
 _SUMMARY = 60.0  # seconds between two summary lines
 _MAX_LISTED = 1000  # maximum number of listed entities of a kind

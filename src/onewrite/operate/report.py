@@ -18,7 +18,7 @@ from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import printable
 from onewrite.operate.exits import INTERRUPTED_TEXT, Exit
-from onewrite.process.forking import on_signals
+from onewrite.process.stopping import on_signals
 
 _MAX_TEXT = 4096  # characters of a foreign string: an operator needs all of an id
 _CONTROLS = {number: f"\\x{number:02x}" for number in (*range(32), 127)}

@@ -30,7 +30,7 @@ from onewrite.core.flow import Do, Flow
 from onewrite.core.log import log
 from onewrite.core.values import format_nearest_moment, moment, seconds
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
-from onewrite.running.failures import describe_error
+from onewrite.process.failures import describe_error
 
 Entity: TypeAlias = Mapping[str, Any]
 

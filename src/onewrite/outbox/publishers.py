@@ -17,7 +17,7 @@ from onewrite.core.features.pending import Outgoing
 from onewrite.core.flow import Call, adrive, drive, make_async_executor, make_executor
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
-from onewrite.stores.targets import is_asynchronous
+from onewrite.stores import is_asynchronous
 
 Sending: TypeAlias = Generator[Call, Any, list[Outgoing]]
 Compile: TypeAlias = Callable[[Sequence[Outgoing]], Call]

@@ -21,7 +21,6 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from onewrite.batch.watch import Watch
 from onewrite.core.clock import random_name, random_share, wall_clock
 from onewrite.core.features.pending import BrokenOutbox, Outgoing
 from onewrite.core.flow import Do, Flow, FlowStep, Wait, adrive, call_async, drive, execute, execute_async
@@ -37,8 +36,9 @@ from onewrite.outbox.passes import (
     StoredOutboxes,
     SweepReport,
 )
-from onewrite.running.failures import describe_error
-from onewrite.running.loops import get_thread_runner, is_inner_cancellation
+from onewrite.process.failures import describe_error
+from onewrite.process.loops import get_thread_runner, is_inner_cancellation
+from onewrite.process.watch import Watch
 
 T = TypeVar("T")
 Where: TypeAlias = Mapping[str, Any] | None

@@ -1,1 +1,1 @@
-"""This Python process: its signals and forks, and the packages that it lacks."""
+"""This Python process: the packages that it lacks, its signals and event loops, and the lines at which its code fails or hangs."""

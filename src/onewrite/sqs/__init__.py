@@ -4,7 +4,7 @@ from onewrite.process.extras import name_extra
 
 with name_extra("aws", "onewrite.sqs"):
     from onewrite.batch.report import backoff
-    from onewrite.batch.watch import WorkerStuck
+    from onewrite.process.watch import WorkerStuck
     from onewrite.sqs.queue import QueueRefused
     from onewrite.sqs.worker import Worker
 

@@ -15,9 +15,9 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any, NamedTuple, cast
 
-from onewrite.batch.watch import WorkerStuck
 from onewrite.errors import ConfigurationError
-from onewrite.process.forking import undo_in_children
+from onewrite.process.stopping import undo_in_children
+from onewrite.process.watch import WorkerStuck
 
 _MAX_SILENCE = 5.0  # seconds without a byte
 _CLOSES_WITHIN = 0.2  # seconds from the end of the worker to that of its page

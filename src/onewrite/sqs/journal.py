@@ -17,7 +17,7 @@ from onewrite.core.log import log, logger
 from onewrite.message import full_name, printable
 from onewrite.metrics import Hook, list_kinds
 from onewrite.outcome import Missing
-from onewrite.running.failures import describe_error
+from onewrite.process.failures import describe_error
 from onewrite.sqs.queue import SqsQueue
 from onewrite.sqs.state import Reason
 from onewrite.sqs.waiting import QueueMessage

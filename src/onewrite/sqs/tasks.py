@@ -9,8 +9,8 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import AbstractContextManager, suppress
 from math import inf
 
-from onewrite.batch.watch import BEAT, SILENCE, Watch, WorkerStuck
-from onewrite.running.failures import find_coroutine_line, find_thread_line
+from onewrite.process.failures import find_coroutine_line, find_thread_line
+from onewrite.process.watch import BEAT, SILENCE, Watch, WorkerStuck
 from onewrite.sqs.waiting import Load
 
 _LOOP = "loop"

@@ -24,13 +24,13 @@ from onewrite.aws_lambda.sources import make_lambda_record
 from onewrite.batch.handler import Handler
 from onewrite.batch.order import RecordState
 from onewrite.batch.report import Result
-from onewrite.batch.watch import BEAT, SILENCE, Watch, WorkerStuck
 from onewrite.identity import record_id
-from onewrite.running.failures import find_thread_line
+from onewrite.process.failures import find_thread_line
+from onewrite.process.stopping import StopRequest
+from onewrite.process.watch import BEAT, SILENCE, Watch, WorkerStuck
 from onewrite.sqs.journal import SUMMARY, Journal, format_name
 from onewrite.sqs.queue import MAX_ATTEMPTS, SqsQueue
 from onewrite.sqs.state import DELETED_WITHIN, MAX_REQUESTS, Hide, Limits, Receive, Results, WorkerState
-from onewrite.sqs.stopping import StopRequest
 from onewrite.sqs.tasks import Tasks
 from onewrite.sqs.waiting import Load, SqsMessage
 

@@ -18,16 +18,15 @@ from typing import Any, ClassVar
 from onewrite.batch.function import is_async
 from onewrite.batch.handler import Handler, HandlerFunction, check_hook, find_handler
 from onewrite.batch.report import backoff
-from onewrite.batch.watch import WorkerStuck
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
 from onewrite.metrics import Hook
-from onewrite.process.forking import on_signals
+from onewrite.process.stopping import StopRequest, on_signals
+from onewrite.process.watch import WorkerStuck
 from onewrite.sqs.health import serve_health_page
 from onewrite.sqs.journal import Journal
 from onewrite.sqs.queue import SqsQueue, make_default_client
 from onewrite.sqs.state import MAX_HIDDEN, Limits
-from onewrite.sqs.stopping import StopRequest
 from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
 
 IN_FLIGHT = 10

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, NoReturn, TypeAlias, cast
 
-from onewrite.batch.unreturned import UnfinishedWrite
+from onewrite.batch.function import UnfinishedWrite
 from onewrite.errors import ConfigurationError
 from onewrite.testing.determinism import determine
 from onewrite.testing.taps.everywhere import Listener, current_listener

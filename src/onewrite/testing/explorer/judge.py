@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.message import full_name
-from onewrite.running.failures import format_line
+from onewrite.process.failures import format_line
 from onewrite.testing.explorer.calls import error_in_words, place_in_words
 from onewrite.testing.explorer.deliverables import has_unprocessed_message
 from onewrite.testing.explorer.difference import (

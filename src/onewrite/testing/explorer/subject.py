@@ -16,9 +16,8 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NoReturn, TypeAlias, cast
 
-from onewrite.batch.function import WrongReturn, read_return
+from onewrite.batch.function import FunctionCall, Note, UnfinishedWrite, WrongReturn, read_return
 from onewrite.batch.handler import find_handler
-from onewrite.batch.unreturned import FunctionCall, Note, UnfinishedWrite
 from onewrite.errors import ConfigurationError, OnewriteError
 from onewrite.message import Message
 from onewrite.outcome import BeginOutcome, Busy

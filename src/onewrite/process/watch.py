@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from onewrite.errors import OnewriteError
-from onewrite.running.failures import find_thread_line
+from onewrite.process.failures import find_thread_line
 
 BEAT = 10.0  # maximum seconds between two signs of life
 # Seconds until the health page and the log report a vital activity. Three missed beats can't be explained by a busy machine.
