@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / ".site-pages"
 REPOSITORY = "https://github.com/onewrite/onewrite"
 REPOSITORY_ONLY = {"architecture.md", "benchmarks.md", "proof.md", "CONTRIBUTING.md", "SECURITY.md"}
+# The index names `explore`, which is an instance. These classes show how it is called, and its result.
 EXPLORE = """
 ## explore
 
@@ -24,22 +25,21 @@ EXPLORE = """
 ::: onewrite.testing.explorer.explore.Explore
     options:
       filters: ["!^_[^_]", "!^__init__$"]
-      show_bases: false
-
-## What explore returns
+      show_root_heading: false
+      show_root_toc_entry: false
 
 ::: onewrite.testing.explorer.exploration.Exploration
-    options:
-      show_root_heading: true
-      show_root_toc_entry: true
-      show_bases: false
 
 ::: onewrite.testing.explorer.remarks.Remark
-    options:
-      show_root_heading: true
-      show_root_toc_entry: true
-      show_bases: false
 """
+# The methods of a store in reading order, for all four stores. Without a list, those of a base class come first.
+STORE_METHODS = [
+    *("update_item", "update_one", "find_one_and_update", "put_item", "insert_one"),
+    *("delete_item", "delete_one", "find_one_and_delete", "remember", "update_batch"),
+    *("perform_effect", "begin_effect", "release_effect", "open_effects"),
+    *("get_item", "find_one", "preview", "without_ledger", "explain"),
+    *("replace_one", "find_one_and_replace", "update_many"),  # refused
+]
 CODE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)#\s]+)")
 
@@ -64,8 +64,8 @@ def read_names() -> dict[str, list[str]]:
     """Return the public names of each module, in the order of docs/reference.md."""
     modules = re.split(r"^## (onewrite\S*)$", (ROOT / "docs" / "reference.md").read_text(), flags=re.MULTILINE)[1:]
     return {
-        module: re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-        for module, table in zip(modules[::2], modules[1::2], strict=True)
+        module: re.findall(r"^- `(\w+)`:", names, re.MULTILINE)
+        for module, names in zip(modules[::2], modules[1::2], strict=True)
     }
 
 
@@ -76,12 +76,18 @@ def name_page(module: str) -> str:
 
 def module_pages() -> dict[str, str]:
     """Return the generated pages and their text: one for each module."""
-    pages = {}
-    for module, names in read_names().items():
-        sections = [f"::: {module}.{name}\n" for name in names if name != "explore"]
-        pages[name_page(module)] = "\n".join([f"# {module}\n", *sections])
-    pages["reference/testing.md"] += EXPLORE
-    return pages
+    return {
+        name_page(module): "\n".join([f"# {module}\n", *(show_name(module, name) for name in names)])
+        for module, names in read_names().items()
+    }
+
+
+def show_name(module: str, name: str) -> str:
+    """Return the section of a generated page that shows a name."""
+    if name == "explore":
+        return EXPLORE
+    is_store = name.endswith(("GuardedTable", "GuardedCollection"))
+    return f"::: {module}.{name}\n" + (f"    options:\n      members: [{', '.join(STORE_METHODS)}]\n" if is_store else "")
 
 
 def link_names(text: str) -> str:
@@ -90,7 +96,7 @@ def link_names(text: str) -> str:
     for line in text.splitlines():
         if heading := re.fullmatch(r"## (onewrite\S*)", line):
             module = heading[1]
-        name = re.match(r"\| `(\w+)` \|", line)
+        name = re.match(r"- `(\w+)`:", line)
         anchor = "" if name is None else "explore" if name[1] == "explore" else f"{module}.{name[1]}"
         lines.append(re.sub(r"`(\w+)`", rf"[`\1`]({name_page(module)}#{anchor})", line, count=1) if anchor else line)
     return "\n".join(lines)

@@ -98,15 +98,18 @@ def message_handler(identity: Identity, *, group_by: GroupBy | None = None, **op
     A record is any object that the identity understands. The identities of `onewrite.identity` read a dict, `{"messageId":
     ..., "body": ...}`, whose body is JSON as bytes or str. Your own identity can read the broker's message class.
 
-    >>> from onewrite.identity import json_body
-    >>> @message_handler(json_body(id="id"))
-    ... def ship(message: Message) -> None:
-    ...     if message.body["to"] is None:
-    ...         raise ValueError
-    >>> ship.process({"body": b'{"id": "e-1", "to": "Rome"}'}).retry_after(1) is None
-    True
-    >>> ship.process({"body": b'{"id": "e-2", "to": null}'}).retry_after(1)
-    1.0
+    The options are `on_outcome`, `log_exceptions`, and `clock`, as for `onewrite.aws_lambda.Handler`.
+
+    Examples:
+        >>> from onewrite.identity import json_body
+        >>> @message_handler(json_body(id="id"))
+        ... def ship(message: Message) -> None:
+        ...     if message.body["to"] is None:
+        ...         raise ValueError
+        >>> ship.process({"body": b'{"id": "e-1", "to": "Rome"}'}).retry_after(1) is None
+        True
+        >>> ship.process({"body": b'{"id": "e-2", "to": null}'}).retry_after(1)
+        1.0
     """
     check_identity(identity, "message_handler({})")
 

@@ -33,8 +33,9 @@ class Message:
     `Message.max_text_bytes` limits the id, the source, a text sequence, and a part's name, because a ledger can keep them in the
     entity. It is 2048 bytes of UTF-8, the size of DynamoDB's partition keys. If you need longer ones, set it once at the start.
 
-    >>> Message("evt-1", source="order-7", sequence=3).child("charge")
-    'a0669707-a242-5c1c-9d5b-76382555fbfc'
+    Examples:
+        >>> Message("evt-1", source="order-7", sequence=3).child("charge")
+        'a0669707-a242-5c1c-9d5b-76382555fbfc'
     """
 
     id: str
@@ -170,8 +171,9 @@ def sortable(n: int) -> str:
 
     The digits follow their count, which follows its own length. The "#" distinguishes the text from plain digits.
 
-    >>> sortable(9), sortable(10)
-    ('#119', '#1210')
+    Examples:
+        >>> sortable(9), sortable(10)
+        ('#119', '#1210')
     """
     if type(n) is not int or n < 0:
         problem = "a negative number" if type(n) is int else f"a {type(n).__name__}"

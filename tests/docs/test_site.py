@@ -59,6 +59,12 @@ def test_reference_lists_every_public_name_of_each_module() -> None:
     }
 
 
+@pytest.mark.parametrize("store", [GuardedTable, GuardedCollection])
+def test_reference_shows_each_method_of_a_store(store: type) -> None:
+    methods = {name for name in dir(store) if inspect.isfunction(getattr(store, name)) and name[0] != "_"}
+    assert methods - {*COLLECT.STORE_METHODS} == set()
+
+
 def test_reference_shows_each_method_that_a_page_names() -> None:
     hidden = re.search(r'"!(\^\(.+\)\$)"', SETTINGS)
     assert hidden is not None

@@ -75,12 +75,16 @@ def sqs_handler(identity: Identity, *, group_by: GroupBy | None = None, **option
     one Outcome for each, in the same order, or None. If it raises, it is called again with each message alone. `max_workers`
     then counts groups.
 
-    >>> @sqs_handler(lambda record: Message(record["messageId"], body=record["body"]))
-    ... def ship(message: Message) -> None:
-    ...     if message.body == "poison":
-    ...         raise ValueError
-    >>> ship({"Records": [{"messageId": "m1", "body": "fine"}, {"messageId": "m2", "body": "poison"}]})
-    {'batchItemFailures': [{'itemIdentifier': 'm2'}]}
+    The options of every decorator are `max_workers`, `margin`, `raise_when_all_fail`, `on_outcome`, `log_exceptions`, and
+    `clock`. They are those of `Handler`.
+
+    Examples:
+        >>> @sqs_handler(lambda record: Message(record["messageId"], body=record["body"]))
+        ... def ship(message: Message) -> None:
+        ...     if message.body == "poison":
+        ...         raise ValueError
+        >>> ship({"Records": [{"messageId": "m1", "body": "fine"}, {"messageId": "m2", "body": "poison"}]})
+        {'batchItemFailures': [{'itemIdentifier': 'm2'}]}
     """
     return Decorator("sqs_handler", sources.SQS, identity, group_by, options)
 

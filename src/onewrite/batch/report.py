@@ -48,8 +48,9 @@ _MAX_BACKOFF = 300  # seconds; the missing message itself can be hidden for a vi
 def backoff(tries: int, *, jitter: Callable[[], float] = random.random) -> int:
     """Return the seconds until a deferred message is retried: 1, 2, 4, and so on to 300, minus up to a quarter.
 
-    >>> [backoff(count, jitter=lambda: 0.0) for count in (1, 2, 3, 9, 10)]
-    [1, 2, 4, 256, 300]
+    Examples:
+        >>> [backoff(count, jitter=lambda: 0.0) for count in (1, 2, 3, 9, 10)]
+        [1, 2, 4, 256, 300]
     """
     doublings = max(0, min(tries, 20) - 1)  # far fewer than 20 reach the maximum
     longest = min(1 << doublings, _MAX_BACKOFF)
