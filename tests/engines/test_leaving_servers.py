@@ -1,4 +1,4 @@
-"""The scripts of docs/migrating.md that remove all that onewrite keeps, on real servers."""
+"""The scripts of examples/migrating that write each entity of a set of IDs, and that remove all that onewrite keeps, on real servers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import cache
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from migrating.ids import touch_collection, touch_table
+from migrating.leave import leave_collection, leave_table
 from onewrite import Begun, Event, HighWaterMark, IdSet, LedgerMismatch, Message, Outbox, SeenIds, Tombstones
 from onewrite.core.ledgers import Ledger
 from onewrite.outbox import Relay
-from tests.support.pages import ROOT, namespace_of
 from tests.support.repairs import Place, TablePlace
 
 pytestmark = pytest.mark.measured
@@ -30,17 +30,12 @@ MESSAGES = [Message(f"m{n}", source="s", sequence=n) for n in range(1, 4)]
 EFFECT: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(hours=1)}
 
 
-@cache
-def page() -> dict[str, Any]:
-    return namespace_of(ROOT / "docs" / "migrating.md")
-
-
 @pytest.fixture
 def leave(place: Place, request: pytest.FixtureRequest) -> Callable[[], None]:
     if isinstance(place, TablePlace):
         table = request.getfixturevalue("dynoxide").resource().Table(place.name)
-        return lambda: page()["leave"](table)
-    return lambda: page()["leave_collection"](place.collection)
+        return lambda: leave_table(table)
+    return lambda: leave_collection(place.collection)
 
 
 def add_natively(place: Place) -> None:
@@ -113,16 +108,16 @@ def test_script_deletes_a_tombstone(place: Place, leave: Callable[[], None]) -> 
 
 
 def test_script_between_two_ledgers_makes_each_entity_acceptable(place: Place, request: pytest.FixtureRequest) -> None:
-    """Effect 3 of the migration of a set: the next store refuses what the store in between wrote last."""
-    between, new, last = [page()[name] for name in ("between", "new", "last")]
+    """Step 3 of the migration of a set: the next store refuses what the store in between wrote last."""
+    between, new, last = IdSet("handled", previous=SeenIds()), SeenIds(previous=IdSet("handled")), SeenIds()
     copies = [Message("m1"), Message("m2")]
     assert place.apply(between, *copies) == ["Applied"] * 2
     with pytest.raises(LedgerMismatch, match="has moved"):
         place.apply(last, Message("m3"))
     if isinstance(place, TablePlace):
-        page()["touch"](request.getfixturevalue("dynoxide").resource().Table(place.name))
+        touch_table(request.getfixturevalue("dynoxide").resource().Table(place.name), new)
     else:
-        page()["touch_collection"](place.collection)
+        touch_collection(place.collection, new)
     assert place.apply(new, *copies) == ["Duplicate"] * 2
     assert place.apply(last, Message("m3"), Message("m3")) == ["Applied", "Duplicate"]
     assert (place.contents() or {})["n"] == 3

@@ -1,20 +1,19 @@
-"""The script of docs/migrating.md on real servers, while consumers write the same entities."""
+"""The script of examples/migrating that carries a last number into a mark, on real servers, while consumers write the same entities."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from pymongo.collection import Collection
 
+from migrating.number import carry_collection, carry_table
 from onewrite import HighWaterMark, Message
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.servers.engines import Dynoxide
-from tests.support.pages import ROOT, namespace_of
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -23,11 +22,6 @@ pytestmark = pytest.mark.measured
 
 ORDERS, DONE, LAST = 5, 6, 9  # orders, messages of each that were handled before, and the number of its last message
 CONSUMERS = 3
-
-
-@cache
-def page() -> dict[str, Any]:
-    return namespace_of(ROOT / "docs" / "migrating.md")
 
 
 class Orders(NamedTuple):
@@ -57,7 +51,7 @@ def table_of_orders(client: DynamoDBClient, server: Dynoxide, name: str) -> Orde
 
     for number in range(ORDERS):
         table.put_item(Item={"orderId": f"o-{number}", "version": DONE, "n": DONE})
-    return Orders(ship, last, lambda: page()["carry"](table), lambda: [int(item["n"]) for item in table.scan()["Items"]])
+    return Orders(ship, last, lambda: carry_table(table), lambda: [int(item["n"]) for item in table.scan()["Items"]])
 
 
 def collection_of_orders(collection: Collection[dict[str, Any]]) -> Orders:
@@ -75,7 +69,7 @@ def collection_of_orders(collection: Collection[dict[str, Any]]) -> Orders:
     def counts() -> list[int]:
         return [document["n"] for document in collection.find()]
 
-    return Orders(ship, last, lambda: page()["carry_documents"](collection), counts)
+    return Orders(ship, last, lambda: carry_collection(collection), counts)
 
 
 @pytest.fixture(params=["dynamodb", "mongodb"])

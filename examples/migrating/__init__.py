@@ -1,0 +1,1 @@
+"""Scripts to copy: carry what your own code knows about messages into a ledger, and remove all ledgers."""
