@@ -50,10 +50,10 @@ OF_A_SEQUENCE: dict[str, Case] = {
     "stale": Case([("upsert", 1), ("upsert", 2), ("upsert", 1)], Stale, (1, 2)),
     "deferred": Case([("upsert", 1), ("upsert", 5)], Deferred, (1, 2)),
 }
-# The rows of docs/cost.md that one message with one store can show: exactly so many requests on DynamoDB and on MongoDB.
-COST_PAGE = (ROOT / "docs" / "cost.md").read_text()
+# The rows of docs/ledgers.md that one message with one store can show: exactly so many requests on DynamoDB and on MongoDB.
+LEDGERS_PAGE = (ROOT / "docs" / "ledgers.md").read_text()
 COST_ROWS = {
-    row: (int(one), int(other)) for row, one, other in re.findall(r"^\| (.+) \| (\d) \| (\d) \|$", COST_PAGE, re.MULTILINE)
+    row: (int(one), int(other)) for row, one, other in re.findall(r"^\| ([^|]+) \| (\d) \| (\d) \|$", LEDGERS_PAGE, re.MULTILINE)
 }
 COST_CASES: dict[str, tuple[AnyLedger, list[Delivery]]] = {
     "a new message": (SeenIds(), [("upsert", 1)]),
@@ -157,7 +157,7 @@ def test_message_needs_at_most_the_expected_requests(
 
 @pytest.mark.parametrize("row", COST_CASES)
 @pytest.mark.parametrize("engine", ["dynamodb", "mongodb"])
-def test_cost_page_states_the_number_of_requests(request: pytest.FixtureRequest, engine: str, row: str) -> None:
+def test_ledgers_page_states_the_number_of_requests(request: pytest.FixtureRequest, engine: str, row: str) -> None:
     _, requests = deliver(request, engine, *COST_CASES[row])
     assert requests == COST_ROWS[row][engine == "mongodb"]
 
