@@ -53,7 +53,8 @@ OF_A_SEQUENCE: dict[str, Case] = {
 # The rows of docs/ledgers.md that one message with one store can show: exactly so many requests on DynamoDB and on MongoDB.
 LEDGERS_PAGE = (ROOT / "docs" / "ledgers.md").read_text()
 COST_ROWS = {
-    row: (int(one), int(other)) for row, one, other in re.findall(r"^\| ([^|]+) \| (\d) \| (\d) \|$", LEDGERS_PAGE, re.MULTILINE)
+    row: (int(one), int(other))
+    for row, one, other in re.findall(r"^\| ([^|]+) \| (\d) \| (\d) \|$", LEDGERS_PAGE, re.MULTILINE)
 }
 COST_CASES: dict[str, tuple[AnyLedger, list[Delivery]]] = {
     "a new message": (SeenIds(), [("upsert", 1)]),
