@@ -32,6 +32,7 @@ PARTLY_WRITTEN = {
     "mark_in_the_batch": Case(ONE, DYNAMODB),
     "first_line_taken_for_all": Case(ONE, DYNAMODB),
     "moved_in_a_batch": Case(ONE, DYNAMODB, {"concurrency": 1}),
+    "given_up_after_three_rounds": Case(ONE, DYNAMODB, {"concurrency": 1}),
 }
 SHARED = (
     *("lock_of_the_module", "ids_of_the_module", "FlagOfTheClass", "flag_of_the_environment"),
@@ -41,9 +42,7 @@ NOT_REPEATABLE = {
     "customer_of_the_first_message": "state that a module keeps",
     "RateOfTheFirstMessage": "state that a module keeps",
     "tenant_in_a_context_variable": "a context variable",
-    "key_of_the_day": "a day ahead",
-    "key_of_the_hour": "a day ahead",
-    "key_of_the_minute": "a day ahead",
+    **dict.fromkeys(["key_of_the_minute", "key_of_the_hour", "key_of_the_day", "key_of_the_month"], "a year ahead"),
 }
 ORDERED = ("last_write_wins", "first_write_and_the_last", "doubled_and_added")
 RIGHT = {

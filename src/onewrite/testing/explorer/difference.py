@@ -90,7 +90,7 @@ class Cause(Enum):
         "In the second run, both messages were handled in one context, as in one thread. The handler depends on a context variable that an "
         "earlier message has set: reset it before the handler returns."
     )
-    DAY = f"In the second run, the process's clock was a day ahead. {_CLOCK}"
+    LEAD = f"In the second run, the process's clock was more than a year ahead. {_CLOCK}"
 
 
 def describe_difference(delivery: str, before: Request | None, after: Request | None, cause: Cause = Cause.UNKNOWN) -> str:
@@ -104,7 +104,7 @@ def describe_difference(delivery: str, before: Request | None, after: Request | 
         description = f"it sent {before or after} in the {sending} run, and nothing in the {silent}"
     else:
         path, *values = _find_difference(dict(before.arguments), dict(after.arguments)) or ("its arguments", before, after)
-        if cause in (Cause.CONTEXT, Cause.DAY):
+        if cause in (Cause.CONTEXT, Cause.LEAD):
             pass
         elif all(is_time(value, _FAR) for value in values):
             remedy = _CLOCK

@@ -249,7 +249,7 @@ def describe_step(step: TrialStep, part_titles: Sequence[str] = ()) -> str:
     if request is None:
         return f"{'begins' if fault is Fault.BEGUN else 'sends nothing'}{ending}"
     if step.taken_step.outage:
-        return f"{request}: fails again{ending}"
+        return f"{request}: {'is left' if step.taken_step.outage.is_partial else 'fails'} again{ending}"
     if fault is Fault.CRASH_BEFORE:
         return f"CRASH before {request}"
     if fault.is_kept_back:

@@ -34,7 +34,7 @@ from onewrite.testing.explorer.remarks import NOTE, Remark, list_remarks, remark
 from onewrite.testing.explorer.schedule import Delivery, Steps, TakenStep
 from onewrite.testing.explorer.sharing import check_separation
 from onewrite.testing.explorer.subject import LeaseMetError, Stores, Subject, format_delivery, names_its_delivery
-from onewrite.testing.explorer.surroundings import a_day_ahead, is_frozen, run_in_child
+from onewrite.testing.explorer.surroundings import clock_ahead, is_frozen, run_in_child
 from onewrite.testing.explorer.trial import Effects, Trial, TrialFromMemory, TrialStep
 from onewrite.testing.model.machine import Position, changes_structure
 from onewrite.testing.taps.mongodb_methods import DESCRIBING, INDEXING
@@ -460,7 +460,7 @@ class Judge:
             self._note_first_difference(one, other, Cause.LASTING if is_lasting else Cause.UNKNOWN)
             return
         self._check_context(order, other)
-        self._check_tomorrow(order, other)
+        self._check_next_year(order, other)
         if one.observed == other.observed:
             self._check_new_world(order, other)
         elif self.subject.always_anew:
@@ -479,16 +479,16 @@ class Judge:
         if not _are_alike(reference, later):
             self._note_first_difference(reference, later, Cause.CONTEXT)
 
-    def _check_tomorrow(self, order: tuple[int, ...], reference: Reference) -> None:
-        """Check whether the handler does the same tomorrow. A test that stops the clock means another time on purpose."""
+    def _check_next_year(self, order: tuple[int, ...], reference: Reference) -> None:
+        """Check whether the handler does the same a year later. A test that stops the clock means another time on purpose."""
         if is_frozen():
             return
-        with a_day_ahead():
+        with clock_ahead():
             later = self._process_undisturbed(order)
         pairs = zip_longest(reference.taken_steps, later.taken_steps)
         # A guarded store's ledger depends on the day, but it recognizes its own messages.
-        if not all(before and after and _is_same_tomorrow(before, after) for before, after in pairs):
-            self._note_first_difference(reference, later, Cause.DAY)
+        if not all(before and after and _is_same_next_year(before, after) for before, after in pairs):
+            self._note_first_difference(reference, later, Cause.LEAD)
 
     def _process_twice(self, order: tuple[int, ...]) -> tuple[Reference, Reference]:
         """Process the messages undisturbed, twice, and return both results without the process's initialization."""
@@ -657,7 +657,7 @@ def _next_choices(choices: tuple[int, ...], widths: tuple[int, ...]) -> tuple[in
     return None
 
 
-def _is_same_tomorrow(before: TakenStep, after: TakenStep) -> bool:
+def _is_same_next_year(before: TakenStep, after: TakenStep) -> bool:
     is_guarded_write = before.request is not None and is_guarded(before.request)
     return str(before.request) == str(after.request) if is_guarded_write else before.key == after.key
 

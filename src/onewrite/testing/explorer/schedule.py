@@ -66,6 +66,7 @@ class Fault(StrEnum):
     OUTAGE = "O", "before", "not sent, because no server is reachable during this delivery", failures.NO_SERVER
     UNPROCESSED = "U", "after", ", but the last part is left, as the response says"  # for batches
     FIRST_UNPROCESSED = "V", "after", ", but the first part is left, as the response says"
+    STARVED = "=", "after", ", but the last part is left, and is left again in this delivery"
     # For MongoDB's writes of several documents, which aren't atomic.
     CUT_SHORT = "+", "after", ", but the server fails before the last part of the write", failures.LOST_RESPONSE
     CUT_EARLY = "-", "after", ", but the server fails after the first part of the write", failures.LOST_RESPONSE
@@ -86,8 +87,8 @@ class Fault(StrEnum):
 
     @property
     def is_partial(self) -> bool:
-        """Whether DynamoDB leaves a part of a batch unprocessed, which it does once to each request of a delivery."""
-        return self in (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED)
+        """Whether DynamoDB leaves a part of a batch unprocessed, which it does once to each request of a delivery, or repeatedly."""
+        return self in (Fault.UNPROCESSED, Fault.FIRST_UNPROCESSED, Fault.STARVED)
 
     @property
     def is_crash(self) -> bool:
@@ -101,7 +102,7 @@ class Fault(StrEnum):
     @property
     def is_lasting(self) -> bool:
         """Whether the fault affects the same request each time that the delivery sends it."""
-        return self in (Fault.OUTAGE, Fault.OVERLOAD)
+        return self in (Fault.OUTAGE, Fault.OVERLOAD, Fault.STARVED)
 
 
 # Variants of a fault have the same effect on the store, but the driver raises a different error, or raises it repeatedly. A search
@@ -110,6 +111,7 @@ VARIANTS: Mapping[Fault, tuple[Fault, ...]] = {
     Fault.LOST: (Fault.LOST_IN_TIME, Fault.LOST_BY_SERVER, Fault.UNCONFIRMED),
     Fault.THROTTLED: (Fault.SLOWED_DOWN, Fault.LIMITED, Fault.FAILED, Fault.UNAVAILABLE, Fault.OVERLOAD),
     Fault.UNREACHABLE: (Fault.NOT_CONNECTED, Fault.UNANSWERED, Fault.CUT_OFF, Fault.OUTAGE),
+    Fault.UNPROCESSED: (Fault.STARVED,),
 }
 MAX_OUTAGE = 10  # in requests: without a limit, a handler could retry forever
 

@@ -61,9 +61,9 @@ def _read_all(reader: int) -> bytes | None:
     return None
 
 
-# --- a clock that is a day ahead ------------------------------------------------------------------------------------------
+# --- a clock that is ahead ------------------------------------------------------------------------------------------------
 
-_DAY = 86_400
+_LEAD = 400 * 86_400 + 3_661  # seconds: another year, month, day, weekday, hour, minute, and second, whenever it is
 _APART = 60.0  # seconds between the process's clock and its counter: more if the handler travels in time
 _SEVERAL = 100  # readings: a clock that shows the same time in all of them is frozen
 _time, _counter, _Date, _Datetime = time.time, time.perf_counter, dt.date, dt.datetime
@@ -76,8 +76,8 @@ def is_frozen() -> bool:
 
 
 @contextmanager
-def a_day_ahead() -> Generator[None]:
-    """Set the clock that the user's code reads a day ahead, in `time`, `datetime`, and what was imported from them.
+def clock_ahead() -> Generator[None]:
+    """Set the clock that the user's code reads more than a year ahead, in `time`, `datetime`, and what was imported from them.
 
     A handler that sets its own time, as by time-machine, reads that.
     """
@@ -85,7 +85,7 @@ def a_day_ahead() -> Generator[None]:
 
     def read() -> float:
         now = _time()
-        return now if abs(now - _counter() - ahead) > _APART else now + _DAY
+        return now if abs(now - _counter() - ahead) > _APART else now + _LEAD
 
     replacements = _make_replacements(read)
     places = [(owner, name, value) for owner in _list_owners() for name, value in _list_attributes(owner, replacements)]

@@ -30,7 +30,7 @@ from onewrite.testing.explorer.schedule import (
 )
 from onewrite.testing.explorer.subject import Invocation, Subject, format_delivery
 from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position, WorldState
-from onewrite.testing.taps.aws import is_batch
+from onewrite.testing.taps.aws import is_batch, leave_one_out
 from onewrite.testing.taps.mongodb_methods import may_find_nothing
 from onewrite.testing.taps.traffic import Key, Request
 
@@ -58,11 +58,14 @@ class TrialStep:
     effect_name: str = ""  # the name of the last effect that the delivery began
 
 
+RequestIdentity: TypeAlias = tuple[str, str, tuple[str, ...], tuple[Key, ...] | None]
+
+
 class _Outage(NamedTuple):
     """A lasting fault, the request that it affects, and how often it has occurred."""
 
     fault: Fault
-    request: Hashable
+    request: RequestIdentity
     times: int = 1
 
 
@@ -146,7 +149,7 @@ class Trial:
         # A search follows only the variants to which the handler has reacted differently.
         faults = *faults, *[variant for variant in variants if variant in self._subject.variants]
         if step.fault.is_lasting:
-            self._outages[step.delivery] = _Outage(step.fault, _make_identity(request))
+            self._outages[step.delivery] = _Outage(step.fault, self._find_lasting(step.fault, request))
         history = self._histories.get(step.delivery)
         key = self._subject.key(request) if history is None else history.keys[index]
         self._states = [self._subject.machine.present]
@@ -195,10 +198,17 @@ class Trial:
     def _repeat_outage(self, delivery: Delivery, request: Request) -> Fault:
         """Return the lasting fault that affects this request again, and count it. Return `Fault.NONE` if there is none."""
         outage = self._outages.get(delivery)
-        if outage is None or outage.request != _make_identity(request) or outage.times == MAX_OUTAGE:
+        if outage is None or outage.times == MAX_OUTAGE or not _is_repeated(outage, request):
             return Fault.NONE
         self._outages[delivery] = outage._replace(times=outage.times + 1)
         return outage.fault
+
+    def _find_lasting(self, fault: Fault, request: Request) -> RequestIdentity:
+        """Return the request that a lasting fault affects from now on: this one, or the part of a batch that is left."""
+        if not fault.is_partial:
+            return _make_identity(request)
+        left = {**request.arguments, "RequestItems": leave_one_out(request)[1]}
+        return _make_identity(self._subject.add_entities(replace(request, arguments=left, keys=None)))
 
     def go_here(self) -> None:
         """Set the machine to this trial's position."""
@@ -492,9 +502,17 @@ class Trial:
         return (answer,)
 
 
-def _make_identity(request: Request) -> Hashable:
+def _make_identity(request: Request) -> RequestIdentity:
     """Return a value that is equal for identical requests, even if the driver adds different tokens."""
     return request.store, request.method, request.tables, request.keys
+
+
+def _is_repeated(outage: _Outage, request: Request) -> bool:
+    """Whether the request is the one that a lasting fault affects, or contains the part of a batch that is left."""
+    store, method, _, keys = outage.request
+    if outage.fault.is_partial and (store, method) == (request.store, request.method):
+        return set(keys or ()) <= set(request.keys or ())
+    return outage.request == _make_identity(request)
 
 
 def _explain_unsettled(last: TrialStep) -> str:
