@@ -12,7 +12,7 @@ from pymongo.collection import Collection
 from onewrite import Applied, Message, SeenIds, Tombstones
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate.doctor.facts import EntitySample, Facts, Unread
-from onewrite.operate.doctor.mongodb import MONGODB, read_collection
+from onewrite.operate.doctor.mongodb import read_collection
 from tests.engines.stores import failing
 
 pytestmark = pytest.mark.measured
@@ -22,7 +22,7 @@ _UNAUTHORIZED = 13
 
 
 def look(collection: Documents, limit: int = 100) -> Facts:
-    return MONGODB.run(read_collection(collection, limit, time.time), collection)
+    return read_collection(collection, limit, time.time)
 
 
 def test_documents_are_read_with_ledgers_and_ttl(collection: Documents) -> None:

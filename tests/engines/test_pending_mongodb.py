@@ -21,7 +21,6 @@ from pymongo.errors import CursorNotFound
 from pymongo.synchronous.cursor import Cursor
 
 from onewrite import Event, HighWaterMark, InSequence, Message, Outbox, SeenIds, Tombstones
-from onewrite.core.flow import run
 from onewrite.core.ledgers import Ledger
 from onewrite.mongodb import GuardedCollection
 from onewrite.operate.mongodb import CollectionStore
@@ -240,11 +239,8 @@ def test_effect_is_found_after_a_document_with_unreadable_id(collection: Documen
         wide.insert_one({"_id": name})
         effect: Any = {"lease": timedelta(minutes=1), "key_valid_for": timedelta(0)}
         GuardedCollection(wide, SeenIds()).begin_effect(Message("m"), "charge", {"_id": name}, **effect)
-    store, found = CollectionStore(collection), list[Any]()
-    scan = store.scan("ow_effects")
-    while (images := run(scan.next(), store.target)) is not None:
-        found += [effect for image in images for effect in image.effects.values()]
-    assert len(found) == 2
+    pages = CollectionStore(collection).list_pages("ow_effects")
+    assert len([effect for images in pages for image in images for effect in image.effects.values()]) == 2
 
 
 def test_entity_is_listed_once_if_written_during_listing(collection: Documents, monkeypatch: pytest.MonkeyPatch) -> None:

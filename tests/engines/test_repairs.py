@@ -141,34 +141,26 @@ def test_inspect_shows_events_effects_and_their_sizes(
 
 
 HASHED, READABLE, BY_SOURCE = SeenIds(), SeenIds(name="texts", readable=True), HighWaterMark(name="marks")
-STOCK = Message("m1", source="e").part("stock")
 EVENT = cloudevent()({"body": json.dumps({"specversion": "1.0", "type": "Paid", "id": "m1", "source": "e", "data": {}})})
 
 
 @pytest.mark.parametrize(
-    ("written", "given", "hint"),
+    ("ledger", "written", "hint"),
     [
-        ([(HASHED, Message("m1", source="e"))], (), "message m1 of source e. For that message, pass --source e."),
-        ([(HASHED, Message("m1", source="a shop")), (BY_SOURCE, Message("m0", source="a shop", sequence=1))], (), "pass --source 'a shop'."),
-        ([(HASHED, Message("m1", source="a")), (READABLE, Message("m0", source="a"))], (), "pass --source a."),
-        ([(READABLE, Message("m1", source="b"))], ("--source", "other"), "message m1 of source b. For that message, pass --source b."),
-        ([(HASHED, Message("m1"))], ("--source", "wrong"), "The entity knows message m1. For that message, pass no --source."),
-        ([(READABLE, STOCK)], ("--source", "e"), "message m1 of source e, part stock. For that message, pass --source e --part stock."),
-        ([(READABLE, EVENT)], (), "pass --message 1:e:m1 --source e."),
-        ([(HASHED, Message("m1", source="nowhere to be seen"))], (), "pass --source and --part if it has any."),
-        ([(BY_SOURCE, Message("m1", source="a", sequence=2))], ("--sequence", "2"), "marks of the sources 'a', but none of ''."),
+        (HASHED, Message("m1", source="a"), "pass --source and --part if it has any."),
+        (READABLE, Message("m0", source="a shop"), "The entity knows the sources 'a shop', but not ''."),
+        (BY_SOURCE, Message("m1", source="a", sequence=2), "The entity knows the sources 'a', but not ''."),
     ],
-)  # fmt: skip
-def test_incomplete_message_name_is_found_or_gets_a_hint(
-    written: list[tuple[Any, Message]], given: tuple[str, ...], hint: str, place: Place, capsys: pytest.CaptureFixture[str]
+)
+def test_unknown_message_gets_a_hint(
+    ledger: Any, written: Message, hint: str, place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for ledger, message in written:
-        assert place.apply(ledger, message) == ["Applied"]
-    assert any(hint in each for each in inspect(place, capsys, "--message", "m1", *given)["hints"])
-    assert place.run("inspect", "--message", "m1", *given) == 0
+    assert place.apply(ledger, written) == ["Applied"]
+    assert any(hint in each for each in inspect(place, capsys, "--message", "m1", "--sequence", "2")["hints"])
+    assert place.run("inspect", "--message", "m1", "--sequence", "2") == 0
     assert hint in capsys.readouterr().out
-    if not isinstance(written[0][0], HighWaterMark):  # which keeps no single messages
-        assert place.run("forget", "--message", "m1", "--attribute", written[0][0].attribute, *given) == 4
+    if ledger is not BY_SOURCE:  # which keeps no single messages
+        assert place.run("forget", "--message", "m1", "--attribute", ledger.attribute) == 4
         assert hint in capsys.readouterr().err
 
 
@@ -237,7 +229,7 @@ def test_queried_message_is_shown_with_its_full_name(place: Place, capsys: pytes
 def test_forget_warns_that_events_are_emitted_again(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.write(place.store(SeenIds(), outbox=Outbox("shop")), M1, emit=[Event("Paid", {"n": 1})])
     assert place.run("forget", "--message", "m1") == 0
-    assert "with new IDs and numbers, so consumers apply them again.\n" in capsys.readouterr().out
+    assert "with new IDs and numbers. Consumers apply them again.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -294,7 +286,6 @@ def test_inspect_reports_damaged_effects_outboxes_and_tombstones(place: Place, c
     [
         ("s", ("--sequence", "4"), ["Stale", "Stale"]),
         ("s", ("--sequence", "9"), ["Applied", "Deferred"]),
-        ("s", ("--sequence", "9", "--in-sequence", "1"), ["Deferred"]),
         ("s", (), ["InvalidMessage", "InvalidMessage"]),
         ("other", ("--sequence", "2"), ["Applied", "Deferred"]),
         ("s", ("--sequence", "#115"), ["LedgerMismatch", "InvalidMessage"]),
@@ -314,7 +305,6 @@ def test_in_sequence_does_not_know_the_ledger_before(place: Place, capsys: pytes
     place.apply(HighWaterMark(previous=SeenIds()), Message("m2", "s", sequence=5))
     asked = ("m1", "--source", "s", "--sequence", "6")
     assert answers(place, capsys, *asked) == [("HighWaterMark()", "Duplicate"), ("InSequence(first=1)", "Applied")]
-    assert answers(place, capsys, *asked, "--in-sequence", "5") == [("InSequence(first=5)", "Applied")]
 
 
 def begins(place: Place, ledger: Ledger) -> None:
@@ -325,10 +315,6 @@ def begins(place: Place, ledger: Ledger) -> None:
 def test_ledger_without_data_can_be_queried(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.put(n=1, messageIDs={"m2"})
     assert answers(place, capsys, "m1", "--attribute", "ow_b:l") == [("", "Applied")]
-    assert answers(place, capsys, "m2", "--attribute", "ow_b:l") == [
-        ("", "Applied"),
-        ("a new ledger (previous=IdSet('messageIDs'))", "Duplicate"),
-    ]
     assert place.run("inspect", "--message", "m1", "--attribute", "ow_o") == 2
 
 
@@ -400,7 +386,7 @@ def test_remaining_mark_is_reported_if_only_one_set_forgets(
         capsys.readouterr()
         assert place.run(*act, "--yes", "--json") == 0
         effects = " ".join(json.loads(capsys.readouterr().out)["effects"])
-        assert (f"in ow_l returns Duplicate, because {name} has it" in effects) == (act[0] == "forget")
+        assert (f"in {name} returns Duplicate, because {name} has it" in effects) == (act[0] == "forget")
         assert (f"Marks in {name!r} stay." in effects) == (act[0] == "clear")
         assert place.apply(looking, M1) == ["Duplicate"]
 
@@ -436,7 +422,7 @@ def test_log_names_operator_and_change(place: Place, caplog: pytest.LogCaptureFi
     (record,) = [record for record in caplog.records if "Requested by" in record.message]
     assert "loses 'm1'" in record.message
     details = record.__dict__["onewrite"]
-    assert (details["act"], details["operator"], details["requests"]) == ("forget", "ann", 1)
+    assert (details["act"], details["operator"]) == ("forget", "ann")
 
 
 # --- set-mark -----------------------------------------------------------------------------------------------------------

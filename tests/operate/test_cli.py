@@ -67,8 +67,7 @@ def test_wrong_arguments_return_2(arguments: list[str], complaint: str, capsys: 
     ("command", "option"),
     [
         ("inspect --table t --key 1 --source s", "--source"),
-        ("inspect --table t --key 1 --in-sequence 1", "--in-sequence"),
-        ("inspect --table t --key 1 --message m --ledger a:b --in-sequence 1", "--in-sequence"),
+        ("inspect --table t --key 1 --ledger a:b", "--ledger"),
         ("forget --table t --key 1 --message m --operator ann", "--operator"),
         ("relay --json", "--json"),
         ("relay --skip e --json", "--json"),

@@ -80,7 +80,7 @@ def test_older_than_limits_the_list(place: Place, capsys: pytest.CaptureFixture[
     assert [effect["message"] for effect in listed(capsys, place, "--older-than", "600")["effects"]] == ["m1", "m2"]
     assert [effect["message"] for effect in listed(capsys, place, "--older-than", "601")["effects"]] == ["m1"]
     assert main(["effects", *place.options, "--older-than", "1e8"]) == 0
-    assert capsys.readouterr().out == "No effect is open that was begun so long ago. 3 younger ones are open.\n"
+    assert capsys.readouterr().out == "No open effect is that old. 3 effects were begun later.\n"
 
 
 def test_effects_on_every_page_are_listed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_released_unsent_effect_is_shown(place: Place, capsys: pytest.CaptureFix
     assert main(["inspect", *place.options, "--key", found["entity"]]) == 0
     out = capsys.readouterr().out
     assert "released" in out
-    assert "nobody knows" not in out
+    assert "it is unknown" not in out
 
 
 @pytest.mark.parametrize("held", [{"ow_effects": "x"}, {"ow_effects": ["x"]}])
@@ -145,7 +145,7 @@ def test_damaged_entity_does_not_hide_others(place: Place, held: dict[str, Any],
     assert (found["open"], found["damaged"], len(found["effects"])) == (1, 1, 1)
     assert 'id": "damaged"}: The entity holds something else' in err
     assert main(["effects", *place.options, "--older-than", "1e8"]) == 5
-    assert "1 younger one is open." in capsys.readouterr().out
+    assert "1 effect was begun later." in capsys.readouterr().out
 
 
 def test_damaged_effect_alone_is_not_reported_as_no_effect(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,12 +16,11 @@ from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from onewrite import Applied, HighWaterMark, Message, SeenIds, Tombstones
 from onewrite.aws_lambda import kafka_handler, sqs_handler
-from onewrite.core.flow import Do
 from onewrite.dynamodb import AsyncGuardedTable, GuardedTable
 from onewrite.errors import ConfigurationError
 from onewrite.identity import fifo_sequence, kafka_position, sqs_message_id
 from onewrite.mongodb import GuardedCollection
-from onewrite.operate.doctor.amazon import AMAZON, read_function, read_queues, read_table
+from onewrite.operate.doctor.amazon import read_function, read_queues, read_table
 from onewrite.operate.doctor.facts import (
     EntitySample,
     EventSourceMapping,
@@ -31,9 +30,9 @@ from onewrite.operate.doctor.facts import (
     TableDescription,
     TableIndex,
     Unread,
+    read_module,
 )
-from onewrite.operate.doctor.mongodb import MONGODB, read_collection
-from onewrite.operate.doctor.reading import Question, Reader, read_module
+from onewrite.operate.doctor.mongodb import read_collection
 from onewrite.testing.servers.engines import REGION
 from onewrite.testing.standins.collection import StandInClient
 from tests.engines.stores import create_table, create_table_with_outbox
@@ -88,21 +87,21 @@ def arn_of(name: str) -> str:
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
 def test_queue_is_read_with_its_dead_letter_queue(suffix: str) -> None:
     url = make_queue(f"orders{suffix}", f"dead{suffix}")
-    found = AMAZON.run(read_queues(url), boto3.client("sqs"))
+    found = read_queues(boto3.client("sqs"), url)
     name, dead, fifo = f"orders{suffix}", f"dead{suffix}", bool(suffix)
     assert found.queue == Queue(name, arn_of(name), fifo, 345_600, arn_of(dead), 5)
     assert found.dead_letters == Queue(dead, arn_of(dead), fifo, 1_209_600)
 
 
 def test_unreadable_queue_names_the_permission() -> None:
-    found = AMAZON.run(read_queues("https://sqs.eu-west-1.amazonaws.com/1/orders"), without(None, "get_queue_attributes"))
+    found = read_queues(without(None, "get_queue_attributes"), "https://sqs.eu-west-1.amazonaws.com/1/orders")
     assert isinstance(found.queue, Unread)
     assert (found.queue.permission, found.dead_letters) == ("sqs:GetQueueAttributes", None)
     assert found.queue.error.endswith("not authorized")
 
 
 def test_missing_queue_is_not_a_missing_permission() -> None:
-    found = AMAZON.run(read_queues(f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/none"), boto3.client("sqs"))
+    found = read_queues(boto3.client("sqs"), f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/none")
     assert isinstance(found.queue, Unread)
     assert found.queue.permission is None
 
@@ -116,7 +115,7 @@ def test_queue_is_read_if_dead_letter_queue_is_unreadable() -> None:
                 raise refusal("AccessDenied")
             return sqs.get_queue_attributes(QueueUrl=QueueUrl, AttributeNames=AttributeNames)
 
-    found = AMAZON.run(read_queues(url), OnlyTheFirst())
+    found = read_queues(OnlyTheFirst(), url)
     assert isinstance(found.queue, Queue)
     assert isinstance(found.dead_letters, Unread)
     assert found.dead_letters.what == f"the dead-letter queue {url.removesuffix('orders')}dead"
@@ -146,7 +145,7 @@ class FakeLambda:
 
 
 def test_function_is_read_with_mappings_from_all_pages() -> None:
-    found = AMAZON.run(read_function("ship"), FakeLambda())
+    found = read_function(FakeLambda(), "ship")
     assert found.feeds == (
         EventSourceMapping(arn_of("orders"), reports_failures=True),
         EventSourceMapping(arn_of("off"), reports_failures=False, enabled=False),
@@ -158,11 +157,8 @@ def test_function_is_read_with_mappings_from_all_pages() -> None:
 
 
 def test_internal_error_is_raised() -> None:
-    def reader() -> Reader[None]:
-        yield Question("it", "it:Read", Do({}.__getitem__, ("ours",)))
-
     with pytest.raises(KeyError):
-        AMAZON.run(reader(), None)
+        read_function(without(None, "list_event_source_mappings", error=KeyError("ours")), "ship")
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -177,7 +173,7 @@ def make_table() -> Any:
 
 
 def look(client: Any, limit: int = 100) -> Facts:
-    return AMAZON.run(read_table("orders", limit, lambda: NOW), client)
+    return read_table(client, "orders", limit, lambda: NOW)
 
 
 def sample_of(found: object) -> EntitySample:
@@ -188,7 +184,7 @@ def sample_of(found: object) -> EntitySample:
 def test_table_is_read_with_indexes_and_ttl() -> None:
     client = boto3.client("dynamodb")
     create_table_with_outbox(client, "of-events", shows=["total"])
-    found = AMAZON.run(read_table("of-events", 100, lambda: NOW), client)
+    found = read_table(client, "of-events", 100, lambda: NOW)
     pending = TableIndex("pending", ("ow_shard", "ow_due"), frozenset({"total"}), ("N", "S"))
     assert (found.table, found.expiry) == (TableDescription("of-events", ("id",), (pending,)), ())
     found = look(make_table())
@@ -215,7 +211,7 @@ class Described:
 def test_requests_use_the_given_table_name() -> None:
     arn = "arn:aws:dynamodb:eu-west-2:210987654321:table/orders"  # the account of the credentials may have another one of that name
     client = Described()
-    AMAZON.run(read_table(arn, 1, lambda: NOW), client)
+    read_table(client, arn, 1, lambda: NOW)
     assert client.names == [arn] * 3
 
 
@@ -350,17 +346,13 @@ class Answering:
             raise self._indexes
         return self._indexes
 
-    def options(self) -> Any:
-        self.asked.append("options")
-        return {}
-
     def aggregate(self, _: Any) -> Any:
         self.asked.append("aggregate")
         return iter([self._document])
 
 
 def look_at(collection: Answering) -> Facts:
-    return MONGODB.run(read_collection(collection, 10, lambda: NOW), collection)
+    return read_collection(collection, 10, lambda: NOW)
 
 
 def test_unreachable_server_is_queried_once() -> None:

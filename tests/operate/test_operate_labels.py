@@ -8,7 +8,7 @@ import pytest
 
 from onewrite import HighWaterMark, LedgerMismatch, SeenIds
 from onewrite.core.ledgers import Ledger
-from onewrite.operate.labels import LabelledLedger, find_labels
+from onewrite.operate.image import LabelledLedger, find_labels
 
 
 @pytest.mark.parametrize(

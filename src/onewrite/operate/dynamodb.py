@@ -1,54 +1,39 @@
-"""A table as the verbs see it: images of its items, a scan, and writes that land only on an unchanged item."""
+"""A table for the verbs: images of its items, a scan, and writes that change only an unchanged item."""
 
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from onewrite.core.flow import Call, Flow
-from onewrite.core.label import EFFECT, EFFECTS, PREFIX, Slot
+from onewrite.core.flow import Call, run
+from onewrite.core.label import EFFECT, EFFECTS, Slot
 from onewrite.core.ledgers.ring import SLOTS
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
-from onewrite.dynamodb.flows import ask_key_names, read_error_code, read_error_text, send
+from onewrite.dynamodb.flows import ask_key_names, read_error_code, read_error_text, send, try_send
 from onewrite.dynamodb.layout import locate_slot, lookup, read_slot
 from onewrite.dynamodb.size import measure_item
 from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
 from onewrite.operate.image import Edit, EntityImage, Layout
 
-# The maximum number of fields in one condition. DynamoDB allows 300 operators, two per field, and 4 KB, 16 bytes per field.
-_MAX_FIELDS = 140
-_MIN_FIELDS = 20
-_LAST = re.compile(rf"{PREFIX}[lot]")
 _LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r[0-{len(SLOTS) - 1}]|allt?|@.*)"
-
-
-def _spell_raw(value: Mapping[str, Any]) -> str | None:
-    if "N" not in value:
-        return value.get("S")
-    number = Decimal(value["N"])
-    return str(int(number)) if number == int(number) else None
-
-
-LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, _LEDGER_NAMES, _spell_raw, has_token=True, max_number=10**38 - 1)
+LAYOUT = Layout("DynamoDB", locate_slot, locate_slot, _LEDGER_NAMES, has_token=True, max_number=10**38 - 1)
 
 
 class TableStore:
-    """The items of a table, read with its plain client."""
+    """The items of a table."""
 
     where = "--region or --endpoint-url"
 
     def __init__(self, client: Any, table_name: str) -> None:
         self.target, self.name = client, table_name
-        self._table = {"TableName": table_name}
 
     def parse_key(self, text: str) -> dict[str, Any]:
         """Return the typed key of a JSON text: {"orderId": "o-1"}. Bytes are {"B": "base64"}, as in AWS's tools."""
@@ -63,10 +48,11 @@ class TableStore:
             '{"B": "base64"}.'
         )
 
-    def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]:
+    def read(self, key: Mapping[str, Any]) -> EntityImage | None:
         """Return the item with this typed key, or None."""
+        call = Call("get_item", (), {"TableName": self.name, "Key": dict(key), "ConsistentRead": True})
         try:
-            response = yield from send(Call("get_item", (), {**self._table, "Key": dict(key), "ConsistentRead": True}))
+            response = run(send(call), self.target)
         except ClientError as error:
             if read_error_code(error) != "ValidationException":
                 raise
@@ -76,56 +62,57 @@ class TableStore:
             ) from error
         return make_image(response["Item"], tuple(key)) if "Item" in response else None
 
-    def scan(self, attribute: str) -> TableScan:
-        return TableScan(self.name, attribute)
+    def list_pages(self, attribute: str) -> Iterator[list[EntityImage]]:
+        """Yield the items that have the attribute, page by page."""
+        names = {"#a": attribute}
+        yield from scan_table(
+            self.target, self.name, FilterExpression="attribute_exists(#a)", ExpressionAttributeNames=names
+        )
 
-    def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
-        """Return the requests of an edit. There are several only if one can't name every removed field."""
-        target = {**self._table, "Key": dict(image.key)}
-        return [Call("update_item", (), {**target, **_make_expressions(image, part)}) for part in _split_edit(edit)]
+    def compile_edit(self, image: EntityImage, edit: Edit) -> Call:
+        """Return the request of an edit."""
+        words = Placeholders()
+        conditions = [
+            f"{words.name(name)}={words.value(image.raw[name])}"
+            if name in image.raw
+            else f"attribute_not_exists({words.name(name)})"
+            for name in edit.as_read
+        ]
+        clauses = {
+            "SET": [
+                f"{words.name(locate_slot(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets
+            ],
+            "REMOVE": [words.name(name) for name in (*edit.removes, *map(locate_slot, edit.unsets))],
+            "DELETE": [f"{words.name(locate_slot(slot))} {words.value({'SS': [*members]})}" for slot, members in edit.drops],
+        }
+        update, condition = merge_update(None, clauses), " AND ".join(conditions)
+        check_limits("ConditionExpression", condition, "change the entity's ledgers in your own code")
+        check_limits("UpdateExpression", update, "remove sources with `onewrite set-mark --remove` first")
+        expressions = {"UpdateExpression": update, "ConditionExpression": condition, **words.arguments(typed=False)}
+        return Call("update_item", (), {"TableName": self.name, "Key": dict(image.key), **expressions})
 
-    def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
-        """Send the requests one by one, until one finds a changed item. Return the number of successful requests."""
-        calls = self.calls(image, edit)
-        for index, call in enumerate(calls):
-            try:
-                yield from send(call)
-            except ClientError as error:
-                if read_error_code(error) != "ConditionalCheckFailedException":
-                    raise
-                return index
-        return len(calls)
+    def write(self, call: Call) -> bool:
+        """Send the request, and return whether the item was unchanged."""
+        return run(try_send(call), self.target)
 
-    def to_json(self, call: Call) -> Any:
+    def export_call(self, call: Call) -> Any:
         """Return a request as JSON, with bytes in base64, as in AWS's tools."""
         return {call.method: json.loads(json.dumps(call.kwargs, default=lambda value: b64encode(value).decode()))}
 
 
-class TableScan:
-    """A single pass over a table, page by page. With `attribute`, only items that have it count."""
+def scan_table(client: Any, table_name: str, *, keys: Sequence[str] = (), **request: Any) -> Iterator[list[EntityImage]]:
+    """Yield a table's items, page by page. `keys` are the names of the table's key attributes, if they are known.
 
-    def __init__(
-        self, table_name: str, attribute: str | None = None, *, size: int | None = None, keys: Sequence[str] = ()
-    ) -> None:
-        self._keys = tuple(keys)
-        self._table = {"TableName": table_name}
-        # The start of the next page: empty at the start of the table, and None after its end.
-        self._start: Mapping[str, Any] | None = {}
-        # Reads are eventually consistent, at half the price. A write of the last second can be missed.
-        self._request: dict[str, Any] = {} if size is None else {"Limit": size}
-        if attribute is not None:
-            self._request |= {"FilterExpression": "attribute_exists(#a)", "ExpressionAttributeNames": {"#a": attribute}}
-
-    def next(self) -> Flow[list[EntityImage] | None]:
-        """Return the items of the next page, possibly none, or None at the end."""
-        if self._start is None:
-            return None
-        if not self._keys:
-            self._keys = yield from ask_key_names(self._table)
-        start = {"ExclusiveStartKey": self._start} if self._start else {}
-        page = yield from send(Call("scan", (), {**self._table, **self._request, **start}))
-        self._start = page.get("LastEvaluatedKey") or None
-        return [make_image(item, self._keys) for item in page["Items"]]
+    The reads are eventually consistent, at half the price: a write of the last second can be missing.
+    """
+    table = {"TableName": table_name}
+    key_names, start = tuple(keys) or run(ask_key_names(table), client), dict[str, Any]()
+    while True:
+        page = run(send(Call("scan", (), {**table, **request, **start})), client)
+        yield [make_image(item, key_names) for item in page["Items"]]
+        if not page.get("LastEvaluatedKey"):
+            return
+        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
 
 def make_image(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
@@ -182,40 +169,3 @@ def _read_key_value(value: Any) -> object:
             return b64decode(text, validate=True)
         case _:
             return plain_values({"": value})[""] if is_typed(value) else value
-
-
-def _split_edit(edit: Edit) -> list[Edit]:
-    """Return the edit in as few requests as possible. Labels and the token go last, because they identify the rest."""
-    if len(edit.as_read) <= _MAX_FIELDS:
-        return [edit]
-    first_names = [name for name in edit.removes if not _LAST.fullmatch(name)]
-    always = tuple([name for name in edit.as_read if name not in first_names])
-    room = max(_MIN_FIELDS, _MAX_FIELDS - len(always))
-    chunks = [tuple(first_names[n : n + room]) for n in range(0, len(first_names), room)]
-    last_names = tuple([name for name in edit.removes if name not in first_names])
-    parts = [Edit((*always, *chunk), chunk) for chunk in chunks]
-    return [*parts, Edit(always, last_names)] if last_names else parts
-
-
-def _make_expressions(image: EntityImage, edit: Edit) -> dict[str, Any]:
-    """Return the condition and the update of one request."""
-    words = Placeholders()
-    conditions: list[str] = []
-    for name in edit.as_read:
-        if name in image.raw:
-            conditions.append(f"{words.name(name)}={words.value(image.raw[name])}")
-        else:
-            conditions.append(f"attribute_not_exists({words.name(name)})")
-    removes = [words.name(name) for name in (*edit.removes, *map(locate_slot, edit.unsets))]
-    deletes: list[str] = []
-    for slot, members in edit.drops:
-        deletes.append(f"{words.name(locate_slot(slot))} {words.value({'SS': [*members]})}")
-    sets = [f"{words.name(locate_slot(slot))}={words.value(typed_values({'': mark})[''])}" for slot, mark in edit.sets]
-    clauses = {"SET": sets, "REMOVE": removes, "DELETE": deletes}
-    condition = " AND ".join(conditions)
-    check_limits("ConditionExpression", condition, "this entity has too many ledgers for one condition")
-    return {
-        "UpdateExpression": merge_update(None, clauses),
-        "ConditionExpression": condition,
-        **words.arguments(typed=False),
-    }

@@ -1,4 +1,4 @@
-"""`onewrite effects` lists the open effects of a table or collection: begun and not finished. It only reads."""
+"""`onewrite effects` lists the effects of a table or collection that were begun and not finished. It only reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from typing import Any, NamedTuple
 
 from onewrite.core.effect import Effect
-from onewrite.core.flow import run as run_flow
 from onewrite.core.label import EFFECTS
 from onewrite.core.values import moment
 from onewrite.operate.exits import Exit
@@ -17,7 +16,7 @@ from onewrite.operate.options import Options, VerbParser, add_json, add_store, m
 from onewrite.operate.report import escape, format_age, format_count, run_verb, tell, tell_json
 from onewrite.operate.stores import open_store
 
-_MAX_LISTED = 100  # maximum number of listed effects: more are an incident, and the first ones show the cause
+_MAX_LISTED = 100  # effects. More are an incident, whose cause the oldest ones show
 
 
 class OpenEffect(NamedTuple):
@@ -26,24 +25,8 @@ class OpenEffect(NamedTuple):
     entity: str
     effect: Effect
 
-    def export(self) -> dict[str, Any]:
-        """Return the effect in machine-readable form."""
-        effect, message = self.effect, self.effect.message
-        return {
-            "message": message.id,
-            "source": message.source,
-            "sequence": message.sequence,
-            "parts": [*message.parts],
-            "key": effect.key,
-            "begun": moment(effect.since),
-            "until": moment(effect.until),
-            "unsent": effect.is_unsent,
-            "ledger": effect.ledger,
-            "entity": self.entity,
-        }
-
     def format_line(self, now: float) -> str:
-        """Return the effect for a person."""
+        """Return the effect as a line of text."""
         effect, message = self.effect, self.effect.message
         until = f"{moment(effect.until)}{', not sent' if effect.is_unsent else ''}"
         of_source = f" of {escape(message.source)}" if message.source else ""
@@ -52,6 +35,22 @@ class OpenEffect(NamedTuple):
             f"{format_age(max(0, now - effect.since))}  begun {moment(effect.since)}, lease until {until}  message "
             f"{message_name}{of_source}  key {effect.key}  in {escape(effect.ledger)} of {self.entity}"
         )
+
+
+def export_effect(effect: Effect) -> dict[str, Any]:
+    """Return an effect in machine-readable form."""
+    message = effect.message
+    return {
+        "message": message.id,
+        "source": message.source,
+        "sequence": message.sequence,
+        "parts": [*message.parts],
+        "key": effect.key,
+        "begun": moment(effect.since),
+        "until": moment(effect.until),
+        "unsent": effect.is_unsent,
+        "ledger": effect.ledger,
+    }
 
 
 def add_options(parser: VerbParser) -> None:
@@ -74,11 +73,9 @@ def run(options: Options) -> int:
     begun_by = now - older_than if older_than else math.inf  # a worker's clock can be ahead of this one
 
     def list_effects() -> int:
-        store = open_store(options)
-        scan = store.scan(EFFECTS)
         oldest: list[OpenEffect] = []
         count = younger_count = damaged_count = 0
-        while (page := run_flow(scan.next(), store.target)) is not None:
+        for page in open_store(options).list_pages(EFFECTS):
             for image in page:
                 for effect in map(find_effect, image.effects.values()):
                     if not isinstance(effect, Effect):
@@ -89,18 +86,18 @@ def run(options: Options) -> int:
                         oldest.append(OpenEffect(image.name, effect))
                     else:
                         younger_count += 1
-            # Drop the rest after each page: all open effects might not fit into memory.
+            # Drop the rest after each page, because all open effects might not fit into memory.
             oldest = sorted(oldest, key=lambda open_effect: open_effect.effect.since)[:_MAX_LISTED]
         if options["json"]:
-            tell_json({"open": count, "damaged": damaged_count, "effects": [open_effect.export() for open_effect in oldest]})
+            effects = [{**export_effect(effect), "entity": entity} for entity, effect in oldest]
+            tell_json({"open": count, "damaged": damaged_count, "effects": effects})
         elif oldest:
             tell([open_effect.format_line(now) for open_effect in oldest])
             if more := count - len(oldest):
                 tell(f"{format_count(more, 'more was', 'more were')} begun later.\n")
         elif younger_count:
-            tell(
-                f"No effect is open that was begun so long ago. {format_count(younger_count, 'younger one is', 'younger ones are')} open.\n"
-            )
+            younger = format_count(younger_count, "effect was", "effects were")
+            tell(f"No open effect is that old. {younger} begun later.\n")
         elif not damaged_count:
             tell("No effect is open.\n")
         return Exit.FOUND if count or damaged_count else Exit.DONE

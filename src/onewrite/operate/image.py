@@ -1,4 +1,4 @@
-"""An engine-neutral image of an entity as it was read, and everything that follows from it. Pure."""
+"""An engine-neutral image of an entity as it was read, its ledgers, and the form of a change. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
 from onewrite.core.effect import Effect, read_effect
-from onewrite.core.flow import Call, Flow
+from onewrite.core.flow import Call
 from onewrite.core.label import (
     EFFECTS,
+    FORMAT,
+    IDS_LAYOUT,
     OUTBOX,
     TOKEN,
     TOMBSTONE,
     USUAL_SET,
     Slot,
+    describe_unknown_layout,
     describe_unread_label,
     is_caller_name,
+    is_label,
     is_label_name,
     is_other_version,
     is_ours,
@@ -34,7 +38,6 @@ from onewrite.core.ledgers.ring import Span, find_span, make_window
 from onewrite.core.ledgers.seen_ids import MAX_SQS_RETENTION, UNITS
 from onewrite.errors import ConfigurationError, LedgerMismatch, OnewriteError
 from onewrite.message import Message
-from onewrite.operate.labels import LabelledLedger, find_labels
 
 
 class CannotRepair(OnewriteError):
@@ -42,16 +45,14 @@ class CannotRepair(OnewriteError):
 
 
 class Layout(NamedTuple):
-    """An engine's way of storing slots. `has_token`: each guarded write leaves its token in the entity."""
+    """An engine's way to store slots."""
 
     engine: str
     field_of: Callable[[Slot], str]  # returns the top-level attribute or field of a slot
     place_of: Callable[[Slot], str]  # returns the slot's full path
     ledger_names: str  # a regular expression for the names of a ledger's fields, without their prefix
-    # Returns the text that consumers use for a raw source value, or None if consumers can differ.
-    spell_raw: Callable[[Any], str | None]
-    has_token: bool
-    max_number: int  # the largest number that it stores exactly
+    has_token: bool  # whether each guarded write leaves its token in the entity
+    max_number: int  # the largest number that the engine stores exactly
 
     def is_made_by(self, attribute: str, name: str) -> bool:
         """Whether the field with this name belongs to the ledger with this attribute."""
@@ -112,29 +113,19 @@ class Edit:
     sets: tuple[tuple[Slot, int | str], ...] = ()
 
 
-class EntityScan(Protocol):
-    """A single pass over a store, page by page."""
-
-    def next(self) -> Flow[list[EntityImage] | None]:
-        """Return the entities of the next page, possibly none, or None at the end."""
-        ...
-
-
 class EntityStore(Protocol):
-    """A table or collection for the verbs. `target` is the client that runs its flows."""
+    """A table or collection for the verbs."""
 
-    target: Any
+    target: Any  # boto3's client or pymongo's collection
     name: str
     where: str  # the options that name the place of the store, for an error
 
     def parse_key(self, text: str) -> dict[str, Any]: ...
-    def read(self, key: Mapping[str, Any]) -> Flow[EntityImage | None]: ...
-
-    def scan(self, attribute: str) -> EntityScan: ...  # over the entities that have the attribute
-
-    def calls(self, image: EntityImage, edit: Edit) -> list[Call]: ...
-    def write(self, image: EntityImage, edit: Edit) -> Flow[int]: ...  # the number of calls that found the entity unchanged
-    def to_json(self, call: Call) -> Any: ...  # in JSON
+    def read(self, key: Mapping[str, Any]) -> EntityImage | None: ...
+    def list_pages(self, attribute: str) -> Iterator[list[EntityImage]]: ...  # of the entities that have the attribute
+    def compile_edit(self, image: EntityImage, edit: Edit) -> Call: ...
+    def write(self, call: Call) -> bool: ...  # returns whether the entity was unchanged, and so was written
+    def export_call(self, call: Call) -> Any: ...  # as JSON
 
 
 def drop_members(image: EntityImage, edit: Edit) -> EntityImage:
@@ -146,6 +137,50 @@ def drop_members(image: EntityImage, edit: Edit) -> EntityImage:
         return cast("frozenset[object]", content) - frozenset(drops[slot]) if slot in drops else content
 
     return replace(image, lookup=lookup)
+
+
+_MOVED_TO = "> "
+
+
+class LabelledLedger(NamedTuple):
+    """A ledger's label in an entity, in `attribute`. `layout` is the label without its version, for example "14d text"."""
+
+    attribute: str
+    layout: str
+
+    @property
+    def moved_to(self) -> str | None:
+        """The attribute of the ledger that replaced this one, or None."""
+        return (self.layout.removeprefix(_MOVED_TO) or None) if self.layout.startswith(_MOVED_TO) else None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this version of onewrite knows this layout."""
+        if self.moved_to is not None:
+            return True
+        try:
+            _ = self.ledger
+        except LedgerMismatch:
+            return False
+        return True
+
+    @property
+    def ledger(self) -> Ledger:
+        """A ledger with this layout. For marks it is a `HighWaterMark`, although the layout of `InSequence` is the same."""
+        name = read_ledger_name(self.attribute)
+        with suppress(ConfigurationError, OverflowError, ValueError):  # a number that no ledger can have
+            if self.layout == "marks":
+                return HighWaterMark(name=name)
+            if ids := IDS_LAYOUT.fullmatch(self.layout):
+                retention = None if ids["unit"] is None else int(ids["count"]) * UNITS[ids["unit"]]
+                return SeenIds(retention, name=name, readable=ids["text"] is not None)
+        raise LedgerMismatch(describe_unknown_layout(self.attribute, self.layout))
+
+
+def find_labels(fields: Iterable[tuple[str, object]]) -> list[LabelledLedger]:
+    """Return the ledgers with a label among an entity's top-level attributes or fields, sorted by attribute."""
+    labels = [(name, str(text)) for name, text in fields if is_label_name(name) and is_label(text)]
+    return sorted([LabelledLedger(name, text.removeprefix(f"{FORMAT} ")) for name, text in labels])
 
 
 _RING = re.compile(r"(?:(?P<count>\d+)(?P<unit>d|h|m|s|us)(?P<text>t?)_)?r")
@@ -259,7 +294,7 @@ def find_text_sets(image: EntityImage) -> dict[str, frozenset[str]]:
 def _read_ledger(
     image: EntityImage, now: float, attribute: str, label: LabelledLedger | None, *, is_named: bool
 ) -> EntityLedger:
-    """Return what the attribute tells of a ledger. `is_named`: the entity itself names the attribute, not only the operator."""
+    """Return the ledger with this attribute. `is_named`: the entity itself names the attribute, not only the operator."""
     text = image.slots.get(Slot(attribute), ABSENT) if is_ours(attribute) else ABSENT
     # Conclude nothing from another version's content.
     is_legible = not is_other_version(text)
@@ -332,7 +367,7 @@ def _make_foreign(image: EntityImage, slot: Slot) -> Foreign:
 
 
 class NamedId(NamedTuple):
-    """A readable mark. Without a source it counts for messages that have none; in a caller's own set, for all."""
+    """A readable mark. Without a source, it counts for messages that have none. In a caller's own set, it counts for all."""
 
     source: str
     parts: tuple[str, ...]
@@ -368,12 +403,11 @@ def list_read_fields(
 ) -> tuple[str, ...]:
     """Return the fields that must be unchanged for a repair that reads these ledgers and changes these slots and fields.
 
-    Every guarded write changes the entity's token. On an engine without tokens it changes one of the ledger's fields, so all
-    of them are included. So no write goes unnoticed.
+    A guarded write must not go unnoticed. It changes the entity's token, or on an engine without tokens one of the ledger's
+    fields. There, all of them are included.
     """
-    names, all_slots = [EFFECTS, TOMBSTONE], list(slots)
-    if image.layout.has_token:
-        names.append(TOKEN)
+    has_token = image.layout.has_token
+    names, all_slots = [EFFECTS, TOMBSTONE, *([TOKEN] if has_token else fields)], list(slots)
     for stored_ledger in family:
         all_slots.append(Slot(stored_ledger.attribute))
         for ledger in (
@@ -382,9 +416,9 @@ def list_read_fields(
             if isinstance(ledger, SeenIds | IdSet):
                 id_sets = make_remember(ledger, Message("any"), 0).sets  # the same for every message, at any time
                 all_slots += [*id_sets.live, *id_sets.dead]
-        if not image.layout.has_token:
+        if not has_token:
             names.extend([*image.list_fields(stored_ledger.attribute), f"{make_name_prefix(stored_ledger.attribute)}@"])
-    return tuple(dict.fromkeys([*names, *map(image.layout.field_of, all_slots), *fields]))
+    return tuple(dict.fromkeys([*names, *map(image.layout.field_of, all_slots)]))
 
 
 def make_remember(ledger: SeenIds | IdSet, message: Message, now: float) -> Remember:

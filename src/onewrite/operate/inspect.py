@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from onewrite.core.ledgers import IdSet, SeenIds
 from onewrite.core.values import moment
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message, full_name
-from onewrite.operate.changes import list_hints, resolve_event
+from onewrite.operate.effects import export_effect
 from onewrite.operate.exits import Exit
 from onewrite.operate.image import EntityImage, EntityLedger, StoredIds, find_effect, find_ledgers, read_id
 from onewrite.operate.modules import STORE, find_ledger
@@ -27,10 +26,9 @@ from onewrite.operate.options import (
     add_message,
     add_store,
     make_message,
-    make_number_reader,
     refuse_ineffective,
 )
-from onewrite.operate.predictions import Inquiry, predict_outcomes
+from onewrite.operate.predictions import Inquiry, list_hints, predict_outcomes, resolve_event
 from onewrite.operate.report import escape, format_count, run_verb, tell, tell_json
 from onewrite.operate.stores import open_store, read_entity
 
@@ -40,13 +38,7 @@ def add_options(parser: VerbParser) -> None:
     add_store(parser)
     add_entity(parser)
     add_message(parser)
-    parser.add_value(
-        "--in-sequence",
-        "The marks belong to InSequence(first=FIRST), not to HighWaterMark.",
-        metavar="FIRST",
-        kind=make_number_reader(int, -math.inf, math.inf),
-    )
-    ledger = "Judge by this ledger, this guarded store's ledger, or this function's result, instead of the labels."
+    ledger = "Judge by this ledger or guarded store, or by the result of this function, instead of the entity's labels."
     parser.add_value("--ledger", ledger, metavar=STORE)
     add_json(parser)
 
@@ -54,16 +46,13 @@ def add_options(parser: VerbParser) -> None:
 def run(options: Options) -> int:
     """Run the verb and return its exit code."""
     if options["message"] is None:
-        names = ["source", "part", "sequence", "in_sequence", "ledger"]
-        refuse_ineffective(options, names, "without --message, whose delivery it describes")
-    if options["ledger"] is not None:
-        refuse_ineffective(options, ["in_sequence"], "with --ledger")
+        refuse_ineffective(options, ["source", "part", "sequence", "ledger"], "without --message")
 
     def inspect_entity() -> int:
         now, attribute = time.time(), options["attribute"]
         inquiry = None
         if options["message"] is not None:
-            inquiry = Inquiry(make_message(options), now, attribute, options["in_sequence"], find_ledger(options["ledger"]))
+            inquiry = Inquiry(make_message(options), now, attribute, find_ledger(options["ledger"]))
         image = read_entity(open_store(options), options["key"])
         inquiry = None if inquiry is None else resolve_event(image, inquiry)
         document = make_document(image, now, attribute, inquiry)
@@ -173,17 +162,7 @@ def _export_effect(image: EntityImage, mark: str, now: float) -> dict[str, Any]:
     effect = find_effect(image.effects[mark])
     if not isinstance(effect, Effect):
         return {"damaged": str(effect)}
-    return {
-        "message": effect.message.id,
-        **_export_source(effect.message.source, effect.message.parts),
-        "sequence": effect.message.sequence,
-        "key": effect.key,
-        "begun": moment(effect.since),
-        "until": moment(effect.until),
-        "lease_is_over": now >= effect.until,
-        "unsent": effect.is_unsent,
-        "ledger": effect.ledger,
-    }
+    return {**export_effect(effect), "lease_is_over": now >= effect.until}
 
 
 def _export_tombstone(image: EntityImage) -> dict[str, Any] | None:

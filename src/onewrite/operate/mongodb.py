@@ -1,4 +1,4 @@
-"""A collection as the verbs see it: images of its documents, a scan, and writes that land only on an unchanged document."""
+"""A collection for the verbs: images of its documents, a scan, and writes that change only an unchanged document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bson.binary import UuidRepresentation
 from bson.codec_options import DatetimeConversion
 from bson.errors import BSONError
 
-from onewrite.core.flow import Call, Do, Flow
+from onewrite.core.flow import Call
 from onewrite.core.label import EFFECTS, PREFIX, Slot
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.errors import ConfigurationError
@@ -34,15 +34,7 @@ _INPUT_JSON = json_util.JSONOptions(datetime_conversion=DatetimeConversion.DATET
 _LEDGER_NAMES = rf"(?:l|{RING_LAYOUT}r|allt?|@)"
 
 
-def _spell_raw(value: object) -> str | None:
-    if isinstance(value, bool | bson.Code) or not isinstance(value, str | int | bson.ObjectId):
-        return None
-    return str(int(value)) if isinstance(value, int) else str(value)
-
-
-LAYOUT = Layout(
-    "MongoDB", attrgetter("group"), locate_slot, _LEDGER_NAMES, _spell_raw, has_token=False, max_number=2**63 - 1
-)
+LAYOUT = Layout("MongoDB", attrgetter("group"), locate_slot, _LEDGER_NAMES, has_token=False, max_number=2**63 - 1)
 
 
 class CollectionStore:
@@ -68,37 +60,50 @@ class CollectionStore:
         is_named = isinstance(value, dict) and cast("dict[str, Any]", value).keys() == {"_id"}
         return cast("dict[str, Any]", value) if is_named else {"_id": value}
 
-    def read(self, key: Document) -> Flow[EntityImage | None]:
+    def read(self, key: Document) -> EntityImage | None:
         """Return the document, or None."""
-        # An _id that looks like an operator isn't one.
-        cursor = yield Call("find", ({"_id": {"$eq": key["_id"]}},), {"limit": 1})
-        documents: list[Document] = yield Do(list, (cursor,))
+        documents = [*self.target.find({"_id": {"$eq": key["_id"]}}, limit=1)]  # an _id can look like an operator
         return make_image(documents[0]) if documents else None
 
-    def scan(self, attribute: str) -> CollectionScan:
-        return CollectionScan(self.target.name, self.name, attribute)
+    def list_pages(self, attribute: str) -> Iterator[list[EntityImage]]:
+        """Yield the documents that have the field, page by page.
 
-    def calls(self, image: EntityImage, edit: Edit) -> list[Call]:
-        """Return the one request of an edit."""
-        query = {
-            **image.key,
-            **{name: {"$eq": image.raw[name]} if name in image.raw else {"$exists": False} for name in edit.as_read},
-        }
-        removals = [*edit.removes, *map(locate_slot, edit.unsets)]
+        Each page is a query that starts where the previous one ended in the index on `_id`. The server would close a cursor
+        whose documents are processed slowly.
+        """
+        query: Document = {attribute: {"$exists": True, "$ne": {}}}
+        last: Document = {}
+        while True:
+            # Unlike a filter, this continues to an _id of another type. It includes the bound itself, which can be read again.
+            start: dict[str, Any] = {"min": last, "hint": [("_id", 1)]} if last else {}
+            limit = _AT_ONCE + len(last)
+            documents: list[Document] = [*self.target.find(query, sort=[("_id", 1)], limit=limit, **start)]
+            if not (documents or last):
+                check_collection(self.target)
+            bound = canonical(last, STORED_CODEC)  # Python's equality differs from MongoDB's
+            yield [
+                make_image(document) for document in documents if canonical({"_id": document["_id"]}, STORED_CODEC) != bound
+            ]
+            if len(documents) < limit:
+                return
+            last = {"_id": documents[-1]["_id"]}
+
+    def compile_edit(self, image: EntityImage, edit: Edit) -> Call:
+        """Return the request of an edit."""
+        unchanged = {name: {"$eq": image.raw[name]} if name in image.raw else {"$exists": False} for name in edit.as_read}
         update: dict[str, Any] = {
-            "$unset": dict.fromkeys(removals, ""),
+            "$unset": dict.fromkeys([*edit.removes, *map(locate_slot, edit.unsets)], ""),
             "$pull": {locate_slot(slot): {"$in": [*members]} for slot, members in edit.drops},
             "$set": {locate_slot(slot): mark for slot, mark in edit.sets},
         }
-        return [Call("update_one", (query, {operator: change for operator, change in update.items() if change}))]
+        changes = {operator: change for operator, change in update.items() if change}
+        return Call("update_one", ({**image.key, **unchanged}, changes))
 
-    def write(self, image: EntityImage, edit: Edit) -> Flow[int]:
-        """Send the request. Return the number of successful requests: 0 if the document has changed."""
-        (call,) = self.calls(image, edit)
-        reply = yield call
-        return int(reply.matched_count)
+    def write(self, call: Call) -> bool:
+        """Send the request, and return whether the document was unchanged."""
+        return bool(self.target.update_one(*call.args).matched_count)
 
-    def to_json(self, call: Call) -> Any:
+    def export_call(self, call: Call) -> Any:
         """Return a request as JSON."""
         return {call.method: json.loads(json_util.dumps(call.args, json_options=_DISPLAY_JSON))}
 
@@ -108,45 +113,18 @@ def format_key(key: Document) -> str:
     return json_util.dumps({"_id": key["_id"]}, json_options=_DISPLAY_JSON)
 
 
-class CollectionScan:
-    """A single pass over the documents that have a field.
-
-    Each page is a query that starts where the last one ended in the index on `_id`. The server would close a cursor if the
-    documents are processed slowly.
-    """
-
-    def __init__(self, name: str, full_name: str, attribute: str) -> None:
-        self._name, self._full_name = name, full_name
-        self._filter: Document = {attribute: {"$exists": True, "$ne": {}}}
-        self._last: Document | None = {}
-
-    def next(self) -> Flow[list[EntityImage] | None]:
-        """Return the documents of the next page, or None at the end."""
-        if self._last is None:
-            return None
-        # Unlike a filter, this continues to an _id of another type. It includes the bound itself, which can be read again.
-        start = {"min": self._last, "hint": [("_id", 1)]} if self._last else {}
-        limit = _AT_ONCE + len(self._last)
-        documents: list[Document] = yield Do(
-            list, ((yield Call("find", (self._filter,), {"sort": [("_id", 1)], "limit": limit, **start})),)
+def check_collection(collection: Any) -> None:
+    """Raise NotThere if the collection doesn't exist. A query of it returns no documents instead of failing."""
+    # This lists the collections that the user can access, without a privilege on the database.
+    if collection.name not in collection.database.list_collection_names(authorizedCollections=True):
+        raise NotThere(
+            f"There is no collection {collection.full_name} here. Check the database and collection in --collection."
         )
-        if not (documents or self._last):  # a query of a missing collection returns no documents instead of failing
-            # This lists the collections that the user can access, without a privilege on the database.
-            names = yield Call("database.list_collection_names", (), {"authorizedCollections": True})
-            if self._name not in names:
-                raise NotThere(
-                    f"There is no collection {self._full_name} here. Check the database and collection in --collection."
-                )
-        bound = canonical(self._last, STORED_CODEC)  # Python's equality differs from MongoDB's
-        fresh = [document for document in documents if canonical({"_id": document["_id"]}, STORED_CODEC) != bound]
-        self._last = {"_id": documents[-1]["_id"]} if len(documents) == limit else None
-        return [make_image(document) for document in fresh]
 
 
-def sample_documents(limit: int) -> Flow[list[EntityImage]]:
+def sample_documents(collection: Any, limit: int) -> list[EntityImage]:
     """Return documents that MongoDB picks at random."""
-    cursor = yield Call("aggregate", ([{"$sample": {"size": limit}}],))
-    return [make_image(document) for document in (yield Do(list, (cursor,)))]
+    return [make_image(document) for document in collection.aggregate([{"$sample": {"size": limit}}])]
 
 
 def make_image(document: Document) -> EntityImage:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from onewrite.core.effect import make_effect_error
 from onewrite.core.judging import judge_message
-from onewrite.core.label import TOMBSTONE, USUAL_SET, is_ours, make_label_name, read_ledger_name
+from onewrite.core.label import TOMBSTONE, USUAL_SET, make_label_name, read_ledger_name
 from onewrite.core.ledgers import HighWaterMark, IdSet, InSequence, Ledger, SeenIds
 from onewrite.core.ledgers.entry import ABSENT, Advance, Change, Entry, Remember
 from onewrite.core.values import moment
 from onewrite.core.write import NO_EFFECT, Image, Write
 from onewrite.errors import InvalidMessage, LedgerMismatch
+from onewrite.identity.cloudevents import cloudevent_key
 from onewrite.message import Message
 from onewrite.operate.image import (
     EntityImage,
@@ -23,6 +24,7 @@ from onewrite.operate.image import (
     find_predecessors,
     find_text_sets,
     make_remember,
+    read_id,
 )
 from onewrite.outcome import Busy, Deferred, Gone, Outcome, Stale, Uncertain
 
@@ -34,8 +36,7 @@ class Inquiry:
     message: Message
     now: float
     attribute: str | None = None
-    in_sequence: int | None = None  # the marks belong to an InSequence with this first number
-    ledger: Ledger | None = None  # a store's ledger; without it, the labels decide
+    ledger: Ledger | None = None  # a store's ledger. Without one, the entity's labels decide
 
 
 class Prediction(NamedTuple):
@@ -67,10 +68,6 @@ def predict_outcomes(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
         candidates += [ledger for ledger in ledgers if ledger.attribute in sets and ledger not in candidates]
     else:
         candidates = [ledger for ledger in ledgers if ledger.attribute == inquiry.attribute]
-    if inquiry.in_sequence is not None:  # an InSequence store counts, whatever else is in the entity
-        with_label = [ledger for ledger in candidates if is_ours(ledger.attribute)]
-        with_marks = [ledger for ledger in with_label if ledger.marks or ledger.version is not None]
-        candidates = with_marks or with_label or new_ledgers
     return [prediction for candidate in candidates for prediction in _list_predictions(image, inquiry, candidate, ledgers)]
 
 
@@ -89,13 +86,9 @@ def _list_sets(image: EntityImage, message: Message) -> list[str]:
 def _list_predictions(
     image: EntityImage, inquiry: Inquiry, ledger: EntityLedger, ledgers: list[EntityLedger]
 ) -> Iterator[Prediction]:
-    """Yield the predictions of a ledger.
-
-    A caller's own set doesn't show which stores look into it. If that matters, there are two predictions.
-    """
-    sets = [IdSet(other.attribute) for other in ledgers if not is_ours(other.attribute) and other is not ledger]
+    """Yield a prediction for each kind of ledger that the label can belong to."""
     try:
-        choices = list_possible_ledgers(ledger, ledgers, inquiry.in_sequence)
+        choices = list_possible_ledgers(ledger, ledgers)
     except LedgerMismatch as error:
         # A mismatch blocks every message without an open effect, and it explains more than the message's own outcome.
         prediction = judge(image, SeenIds(name=read_ledger_name(ledger.attribute)), inquiry.message, inquiry.now)
@@ -103,37 +96,67 @@ def _list_predictions(
         yield prediction._replace(ledger="", why=why)
         return
     for choice in choices:
-        code = "" if ledger.is_new and inquiry.in_sequence is None else _format_code(choice)
-        prediction = judge(image, choice, inquiry.message, inquiry.now)._replace(ledger=code)
-        yield prediction
-        for also in () if isinstance(choice, InSequence) else sets:  # an InSequence store has no previous=
-            with_set = replace(cast("Any", choice), previous=(*cast("tuple[Ledger, ...]", choice.previous), also))
-            second = judge(image, with_set, inquiry.message, inquiry.now)
-            if second.outcome != prediction.outcome:
-                start = "a new ledger ("
-                if code:  # without its closing parenthesis
-                    start = code[:-1] if code.endswith("()") else f"{code[:-1]}, "
-                yield second._replace(ledger=f"{start}previous={_format_code(also)})")
+        prediction = judge(image, choice, inquiry.message, inquiry.now)
+        yield prediction._replace(ledger="") if ledger.is_new else prediction
 
 
-def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger], in_sequence: int | None = None) -> list[Ledger]:
-    """Return the ledgers that a store could have here: the label's ledger, with all earlier ones in its previous= if it has one."""
+def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger]) -> list[Ledger]:
+    """Return the ledgers that a store can have here: the label's own, with all earlier ones in `previous=` if it has one."""
     own = choose_ledger(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in find_predecessors(ledgers, ledger.attribute):
         # If a place has no ledger left, only its label must be accepted.
         earlier.extend(origin.ledgers or (SeenIds(name=read_ledger_name(origin.attribute)),))
-    also, name = tuple(earlier), read_ledger_name(own.attribute)
-    if in_sequence is not None:
-        # An InSequence store has no previous=: it refuses an entity with another ledger.
-        return [InSequence(in_sequence, name=name)]
+    previous, name = tuple(earlier), read_ledger_name(own.attribute)
     match own:
         case IdSet():
-            return [IdSet(own.attribute, previous=also)]
+            return [IdSet(own.attribute, previous=previous)]
         case SeenIds():
-            return [SeenIds(own.retention, name=name, readable=own.readable, previous=also)]
-        case _:  # both kinds keep marks, and the operator didn't say which this is
-            return [HighWaterMark(name=name, previous=also), InSequence(name=name)]
+            return [SeenIds(own.retention, name=name, readable=own.readable, previous=previous)]
+        case _:  # a label of marks can belong to both kinds, of which InSequence refuses an entity with an earlier ledger
+            return [HighWaterMark(name=name, previous=previous), InSequence(name=name)]
+
+
+def resolve_event(image: EntityImage, inquiry: Inquiry) -> Inquiry:
+    """Return the inquiry about the CloudEvent with this ID and source if the entity knows only that.
+
+    A CloudEvent's log line shows the ID and the source, from which `cloudevent()` derives the message's ID.
+    """
+    message = inquiry.message
+    if not message.source:
+        return inquiry
+    variant = replace(inquiry, message=replace(message, id=cloudevent_key(message.source, message.id)))
+    is_known, is_event = [
+        any(prediction.is_known for prediction in predict_outcomes(image, candidate)) for candidate in (inquiry, variant)
+    ]
+    return variant if is_event and not is_known else inquiry
+
+
+_MAX_SOURCES = 10  # that a hint names
+
+
+def list_hints(image: EntityImage, inquiry: Inquiry) -> tuple[str, ...]:
+    """Return advice for an operator whose message the entity doesn't know: other names that it can have."""
+    sources = sorted(
+        {
+            source
+            for ledger in find_ledgers(image, inquiry.now, inquiry.attribute)
+            for source in [
+                *[mark.source for mark in ledger.marks],
+                *[read_id(text).source for id_set in ledger.sets for text in id_set.ids],
+            ]
+            if source
+        }
+    )
+    hint = (
+        "A message's ID is unique only with its source and parts. Its log line shows them: pass --source and "
+        "--part if it has any."
+    )
+    if not sources or inquiry.message.source in sources:
+        return () if inquiry.message.source else (hint,)
+    examples = ", ".join([repr(source) for source in sources[:_MAX_SOURCES]])
+    more = f" and {len(sources) - _MAX_SOURCES} more" if len(sources) > _MAX_SOURCES else ""
+    return (f"The entity knows the sources {examples}{more}, but not {inquiry.message.source!r}.", hint)
 
 
 def judge(image: EntityImage, ledger: Ledger, message: Message, now: float) -> Prediction:
@@ -157,7 +180,7 @@ def _check_numbers(image: EntityImage, entry: Entry) -> None:
 
 
 def _format_code(ledger: Ledger) -> str:
-    """Return the ledger as code, as far as the entity shows its arguments."""
+    """Return the ledger as code, with the arguments that the entity shows."""
     match ledger:
         case SeenIds():
             argument = "retention=None" if ledger.retention is None else ledger.layout.removesuffix(" text")

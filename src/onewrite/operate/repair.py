@@ -1,4 +1,4 @@
-"""`onewrite forget`, `set-mark`, and `clear`: they show a change, and write it only with --yes."""
+"""`onewrite forget`, `set-mark`, and `clear` show a change of an entity, and write it only with --yes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import time
 from typing import Any, cast
 
-from onewrite.core.flow import run as run_flow
+from onewrite.core.flow import Call
 from onewrite.core.label import OUTBOX, is_outbox_label
 from onewrite.errors import ConfigurationError
 from onewrite.operate import changes
@@ -78,25 +78,29 @@ def _change(options: Options) -> int:
     effects = repair.effects
     if is_outbox_label(image.fields.get(OUTBOX.label)):
         effects += (
-            (
-                "This entity emits events. A repeated effect emits them again, with new IDs and numbers, so consumers "
-                "apply them again."
-            ),
+            "This entity emits events. A repeated effect emits them again, with new IDs and numbers. Consumers apply them again.",
         )
-    requests = [store.to_json(call) for call in store.calls(image, repair.edit)]
+    call = store.compile_edit(image, repair.edit)
+    request = store.export_call(call)
     if not options["json"]:
         change_lines, effect_lines = [[f"  {escape(text)}" for text in texts] for texts in (repair.changes, effects)]
-        request_lines = [f"  {json.dumps(_shorten(request))}" for request in requests]
-        tell([f"{image.name}:", *change_lines, "What that means:", *effect_lines, "The request:", *request_lines])
-    result = _write(options["verb"], options["operator"], store, image, repair) if options["yes"] else None
+        request_line = f"  {json.dumps(_shorten(request))}"
+        tell([f"{image.name}:", *change_lines, "What that means:", *effect_lines, "The request:", request_line])
+    is_written = options["yes"] and _write(options, store, image, repair, call)
     if options["json"]:
-        document = {"entity": image.name, "changes": repair.changes, "effects": effects, "requests": requests}
-        tell_json({**document, "written": result == 0})
-    elif result is None:
-        tell("\nNothing was written. To write this, repeat the command with --yes.\n")
-    elif result == 0:
+        document = {"entity": image.name, "changes": repair.changes, "effects": effects, "requests": [request]}
+        tell_json({**document, "written": is_written})
+    elif is_written:
         tell("\nWritten.\n")
-    return result or 0
+    elif not options["yes"]:
+        tell("\nNothing was written. To write this, repeat the command with --yes.\n")
+    if options["yes"] and not is_written:
+        return say(
+            "Another writer changed the entity in the meantime, so nothing was written. Repeat the command without --yes to see "
+            "the current state.",
+            Exit.FAILED,
+        )
+    return Exit.DONE
 
 
 def _shorten(value: Any, limit: int = 5) -> Any:
@@ -112,22 +116,14 @@ def _shorten(value: Any, limit: int = 5) -> Any:
             return value
 
 
-def _write(act: str, operator: str | None, store: EntityStore, image: EntityImage, repair: Repair) -> int:
-    """Write the change, and log what was done and who requested it. Return FAILED if another writer was faster."""
+def _write(options: Options, store: EntityStore, image: EntityImage, repair: Repair, call: Call) -> bool:
+    """Write the change, and log what was done and who requested it. Return False if another writer was faster."""
     log_to_stderr()
-    total = len(store.calls(image, repair.edit))
-    changed = "; ".join(repair.changes)
-    details = {"act": act, "entity": image.name, "of": total, "changes": [*repair.changes]}
-    with record_unknown_result(f"{act} of {image.name} ({changed})", operator, details):
-        count = run_flow(store.write(image, repair.edit), store.target)
-    if count:
-        partly = "" if count == total else f" ({count} of {total} requests, before another writer changed it)"
-        record(f"{act} of {image.name}{partly}: {changed}.", operator, {**details, "requests": count})
-    if count < total:
-        clause = f"only {count} of {total} requests were made" if count else "nothing was written"
-        return say(
-            f"Another writer changed the entity in the meantime, so {clause}. Repeat the command without --yes to see "
-            "the current state.",
-            Exit.FAILED,
-        )
-    return Exit.DONE
+    act, operator = options["verb"], options["operator"]
+    name, changed = f"{act} of {image.name}", "; ".join(repair.changes)
+    details = {"act": act, "entity": image.name, "changes": [*repair.changes]}
+    with record_unknown_result(f"{name} ({changed})", operator, details):
+        is_written = store.write(call)
+    if is_written:
+        record(f"{name}: {changed}.", operator, details)
+    return is_written

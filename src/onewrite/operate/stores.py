@@ -1,20 +1,14 @@
-"""Stores for the verbs, from a table or collection on the command line. No user module is needed.
-
-A relay needs only the entity's outbox, and a search for open effects needs nothing. The ledger of the writers makes no
-difference.
-"""
+"""The table, collection, queue, function, or broker that the command line names, without a user's module."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from onewrite.core.features.event import Outbox
-from onewrite.core.flow import run
 from onewrite.errors import ConfigurationError
 from onewrite.operate.image import EntityImage, EntityStore
 from onewrite.operate.options import Options
@@ -24,8 +18,8 @@ from onewrite.outbox.passes import StoredOutboxes
 from onewrite.outbox.relay import Publish
 
 _ONE_STORE = (
-    "Pass either --table NAME or --collection mongodb://HOST/DATABASE.COLLECTION. ONEWRITE_TABLE and "
-    "ONEWRITE_COLLECTION in the environment count too."
+    "Pass either --table NAME or --collection mongodb://HOST/DATABASE.COLLECTION, or set ONEWRITE_TABLE or "
+    "ONEWRITE_COLLECTION."
 )
 _NO_COLLECTION = (  # without the value, which can contain a password
     "--collection: expected mongodb://HOST/DATABASE.COLLECTION."
@@ -53,79 +47,71 @@ def is_named(options: Options) -> bool:
 def open_store(options: Options) -> EntityStore:
     """Return the table or collection that the options name."""
     _check_named(options)
-    table, collection = options["table"], options["collection"]
-    if table is not None:
+    if options["table"] is not None:
         from onewrite.operate.dynamodb import TableStore
 
-        return TableStore(make_client("dynamodb", options["region"], options["endpoint_url"]), table)
-    target = open_collection(collection)
+        return TableStore(_make_table_client(options), options["table"])
+    collection = open_collection(options["collection"])
     from onewrite.operate.mongodb import CollectionStore
 
-    return CollectionStore(target)
+    return CollectionStore(collection)
 
 
 def read_entity(store: EntityStore, key: str) -> EntityImage:
     """Return the entity's current image."""
-    image = run(store.read(store.parse_key(key)), store.target)
+    image = store.read(store.parse_key(key))
     if image is None:
         raise NotThere(f"There is no entity {key} in {store.name}. Check --key, and {store.where}.")
     return image
 
 
 def check_exists(options: Options) -> None:
-    """Raise NotThere if the options name a MongoDB collection that doesn't exist: a query of it would find nothing."""
+    """Raise NotThere if the options name a MongoDB collection that doesn't exist. A relay would find no events there."""
     if options["collection"] is not None:
-        target = open_collection(options["collection"])
-        # This lists the collections that the user can access, without a privilege on the database.
-        if target.name not in target.database.list_collection_names(authorizedCollections=True):
-            raise NotThere(
-                f"There is no collection {target.full_name} here. Check the database and collection in --collection."
-            )
+        from onewrite.operate.mongodb import check_collection
+
+        check_collection(open_collection(options["collection"]))
+
+
+class OutboxStore(NamedTuple):
+    """The part of a store that a relay needs. The ledger of the writers makes no difference."""
+
+    outboxes: StoredOutboxes
 
 
 def make_relay(options: Options, outbox: Outbox, to: str | None) -> Relay:
     """Return a relay for the outboxes of a table or collection. Without a destination `to`, it can't publish."""
-
-    @dataclass(frozen=True, slots=True)
-    class OutboxStore:
-        """The part of a store that a relay needs."""
-
-        outboxes: StoredOutboxes
-
-    return Relay(
-        OutboxStore(_open_outboxes(options, outbox)),
-        _refuse_to_publish if to is None else _make_publisher(to, outbox, options),
-    )
+    store = OutboxStore(_open_outboxes(options, outbox))
+    return Relay(store, _refuse_to_publish if to is None else _make_publisher(to, outbox, options))
 
 
 def _open_outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
     """Return the outboxes in the table or collection that the options name."""
     _check_named(options)
-    table, collection = options["table"], options["collection"]
-    if table is not None:
-        from onewrite.dynamodb.outboxes import Outboxes as OfTable
+    if options["table"] is not None:
+        from onewrite.dynamodb.outboxes import Outboxes as TableOutboxes
 
-        return OfTable(make_client("dynamodb", options["region"], options["endpoint_url"]), table, outbox)
+        return TableOutboxes(_make_table_client(options), options["table"], outbox)
     if outbox.index is not None:
         raise ConfigurationError(
             "--index names a DynamoDB index. Remove it: MongoDB uses the index on ow_due automatically."
         )
-    target = open_collection(collection)
-    from onewrite.mongodb.outboxes import Outboxes as OfCollection
+    collection = open_collection(options["collection"])
+    from onewrite.mongodb.outboxes import Outboxes as CollectionOutboxes
 
-    return OfCollection(target, ("_id",), outbox)
+    return CollectionOutboxes(collection, ("_id",), outbox)
 
 
 def format_key(relay: Relay, entity: Mapping[str, Any]) -> str:
     """Return the key of an entity in the relay's store as `--key` takes it."""
     # A relay doesn't show its store or engine.
     if type(attrgetter("_boxes")(relay)).__module__.startswith("onewrite.dynamodb"):
-        from onewrite.operate.dynamodb import format_key as of_table
+        from onewrite.operate.dynamodb import format_key as format_item_key
 
-        return of_table(entity)
-    from onewrite.operate.mongodb import format_key as of_collection
+        return format_item_key(entity)
+    from onewrite.operate.mongodb import format_key as format_document_key
 
-    return of_collection(entity)
+    return format_document_key(entity)
 
 
 def _check_named(options: Options) -> None:
@@ -158,14 +144,14 @@ def open_collection(url: str) -> Any:
         # pymongo quotes what it takes for a port, which can be a part of a password with an unescaped character.
         reason = type(error).__name__ if "@" in url else f"{type(error).__name__}: {error}"
         raise ConfigurationError(
-            f"--collection isn't a MongoDB URI that pymongo accepts ({reason}). Check its host and options, and percent-encode the "
+            f"pymongo can't read the MongoDB URI in --collection ({reason}). Check its host and options, and percent-encode the "
             "user's name and password."
         ) from error
     _open_clients.append(connection)
     try:
         return connection[database][collection]
     except InvalidName as error:
-        raise ConfigurationError(f"{_NO_COLLECTION} The problem: {error}.") from error
+        raise ConfigurationError(f"{_NO_COLLECTION} {error}.") from error
 
 
 def _parse_names(url: str) -> tuple[str, str]:
@@ -215,6 +201,10 @@ def make_function_client(name: str, options: Options) -> Any:
     parts = name.split(":")
     region = parts[3] if parts[0] == "arn" and len(parts) > 3 else options["region"]  # noqa: PLR2004  # arn:aws:lambda:REGION:...
     return make_client("lambda", region, options["endpoint_url"])
+
+
+def _make_table_client(options: Options) -> Any:
+    return make_client("dynamodb", options["region"], options["endpoint_url"])
 
 
 def make_client(service: str, region: str | None, endpoint_url: str | None) -> Any:

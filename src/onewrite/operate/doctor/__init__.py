@@ -1,6 +1,6 @@
 """`onewrite doctor` finds problems of a setup. It only reads.
 
-`reading.py`, `amazon.py`, and `mongodb.py` read the facts. `checks.py` judges them and is pure.
+`facts.py` has the facts. `amazon.py` and `mongodb.py` read them, and `checks.py`, which is pure, judges them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from textwrap import wrap
 from onewrite.errors import ConfigurationError
 from onewrite.message import printable
 from onewrite.operate.doctor.checks import CHECKS, examine
-from onewrite.operate.doctor.facts import CheckResult, Facts, Unread
+from onewrite.operate.doctor.facts import CheckResult, Facts, Unread, read_module
 from onewrite.operate.exits import Exit
 from onewrite.operate.modules import MODULE, find, find_module
 from onewrite.operate.options import Options, VerbParser, add_json, add_store, make_number_reader, refuse_ineffective
@@ -189,35 +189,32 @@ def run(options: Options) -> int:
 
 def _read_facts(options: Options) -> Facts:
     """Return the facts. All arguments are checked, and all clients created, before anything is read."""
-    # Import a driver only if it is needed: a user of one database need not have the other's.
+    # A driver is imported only if it is needed, because a user of one database need not have the other's.
     module, queue, function = options["module"], options["queue"], options["function"]
     readers = list[Callable[[], Facts]]()
     if module is not None:
-        from onewrite.operate.doctor.reading import read_module
-
-        content = find(module, MODULE) if ":" in module else find_module(module)
-        known_module = read_module(module, content)
+        known_module = read_module(module, find(module, MODULE) if ":" in module else find_module(module))
         readers.append(lambda: Facts(module=known_module))
     if queue is not None:
         sqs = make_queue_client(queue, options)
-        from onewrite.operate.doctor.amazon import AMAZON, read_queues
+        from onewrite.operate.doctor.amazon import read_queues
 
-        readers.append(lambda: AMAZON.run(read_queues(queue), sqs))
+        readers.append(lambda: read_queues(sqs, queue))
     if function is not None:
         client = make_function_client(function, options)
-        from onewrite.operate.doctor.amazon import AMAZON, read_function
+        from onewrite.operate.doctor.amazon import read_function
 
-        readers.append(lambda: AMAZON.run(read_function(function), client))
+        readers.append(lambda: read_function(client, function))
     if is_named(options):
         store, limit = open_store(options), options["sample"]
         if options["table"] is not None:
-            from onewrite.operate.doctor.amazon import AMAZON, read_table
+            from onewrite.operate.doctor.amazon import read_table
 
-            readers.append(lambda: AMAZON.run(read_table(store.name, limit, time.time), store.target))
+            readers.append(lambda: read_table(store.target, store.name, limit, time.time))
         else:
-            from onewrite.operate.doctor.mongodb import MONGODB, read_collection
+            from onewrite.operate.doctor.mongodb import read_collection
 
-            readers.append(lambda: MONGODB.run(read_collection(store.target, limit, time.time), store.target))
+            readers.append(lambda: read_collection(store.target, limit, time.time))
     if not readers:
         raise ConfigurationError("Pass at least one of --queue, --function, --table, --collection, or a MODULE.")
     facts = Facts()

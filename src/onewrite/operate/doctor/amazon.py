@@ -1,46 +1,54 @@
-"""Reads a queue, its dead-letter queue, a function's event source mappings, and a table."""
+"""Functions that read a queue, its dead-letter queue, a function's event source mappings, and a table."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain, islice
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onewrite.core.flow import Call
 from onewrite.operate.doctor.facts import (
     EntitySample,
     EventSourceMapping,
     Facts,
     Queue,
+    Service,
     TableDescription,
     TableIndex,
     Unread,
 )
-from onewrite.operate.doctor.reading import Asking, Question, Reader, is_refused_by_aws, list_questions
-from onewrite.operate.dynamodb import TableScan
+from onewrite.operate.dynamodb import scan_table
 from onewrite.operate.image import EntityImage
+from onewrite.operate.report import read_aws_error
 
-AMAZON = Asking(lambda error: isinstance(error, BotoCoreError | ClientError), is_refused_by_aws)
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether AWS refused for lack of a permission. Each service has its own code for that."""
+    code = read_aws_error(error).get("Code", "")
+    return "AccessDenied" in code or "UnauthorizedOperation" in code
+
+
+_AWS = Service((BotoCoreError, ClientError), _is_refusal)
 _REPORTS = "ReportBatchItemFailures"
 # Sources whose failed records Lambda can read from the response.
 _WITH_FAILURES = (":sqs:", ":kinesis:", ":dynamodb:", ":kafka:")
 
 
-def read_queues(url: str) -> Reader[Facts]:
-    """Read the queue of a URL, and its dead-letter queue, which is in the same account and region."""
-    queue = yield from _read_queue(url, f"the queue {url}")
+def read_queues(client: Any, url: str) -> Facts:
+    """Return a queue, and its dead-letter queue, which is in the same account and region."""
+    queue = _read_queue(client, url, f"the queue {url}")
     if not isinstance(queue, Queue) or queue.dead_letters is None:
         return Facts(queue=queue)
     dead_url = f"{url.rpartition('/')[0]}/{queue.dead_letters.rpartition(':')[2]}"
-    return Facts(queue=queue, dead_letters=(yield from _read_queue(dead_url, f"the dead-letter queue {dead_url}")))
+    return Facts(queue=queue, dead_letters=_read_queue(client, dead_url, f"the dead-letter queue {dead_url}"))
 
 
-def _read_queue(url: str, what: str) -> Reader[Queue | Unread]:
-    call = Call("get_queue_attributes", (), {"QueueUrl": url, "AttributeNames": ["All"]})
-    reply = yield Question(what, "sqs:GetQueueAttributes", call)
+def _read_queue(client: Any, url: str, what: str) -> Queue | Unread:
+    request = {"QueueUrl": url, "AttributeNames": ["All"]}
+    reply: Any = _AWS.ask(what, "sqs:GetQueueAttributes", client.get_queue_attributes, **request)
     if isinstance(reply, Unread):
         return reply
     attributes: Mapping[str, str] = reply["Attributes"]
@@ -56,20 +64,15 @@ def _read_queue(url: str, what: str) -> Reader[Queue | Unread]:
     )
 
 
-def read_function(name: str) -> Reader[Facts]:
-    """Read the event source mappings of a function."""
-    return Facts(feeds=(yield from _read_feeds(name)))
-
-
-def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
+def read_function(client: Any, name: str) -> Facts:
+    """Return the event source mappings of a function whose failed records Lambda reads from its response."""
     what = f"the event source mappings of the function {name}"
     feeds: list[EventSourceMapping] = []
-    start: dict[str, str] = {}
+    request = {"FunctionName": name}
     while True:
-        call = Call("list_event_source_mappings", (), {"FunctionName": name, **start})
-        reply = yield Question(what, "lambda:ListEventSourceMappings", call)
+        reply: Any = _AWS.ask(what, "lambda:ListEventSourceMappings", client.list_event_source_mappings, **request)
         if isinstance(reply, Unread):
-            return reply
+            return Facts(feeds=reply)
         for mapping in reply["EventSourceMappings"]:
             source = _read_source(mapping)
             if any(kind in source for kind in _WITH_FAILURES):
@@ -82,29 +85,37 @@ def _read_feeds(name: str) -> Reader[tuple[EventSourceMapping, ...] | Unread]:
                 )
                 feeds.append(feed)
         if not reply.get("NextMarker"):
-            return tuple(feeds)
-        start = {"Marker": reply["NextMarker"]}
+            return Facts(feeds=tuple(feeds))
+        request["Marker"] = reply["NextMarker"]
 
 
 def _read_source(mapping: Mapping[str, Any]) -> str:
-    """Return the ARN that a mapping reads from. A self-managed source is Kafka, and has addresses instead."""
+    """Return the ARN that a mapping reads from. A self-managed Kafka cluster has addresses instead."""
     if "SelfManagedEventSource" not in mapping:
         return str(mapping.get("EventSourceArn", ""))
     endpoints: Mapping[str, Any] = mapping["SelfManagedEventSource"].get("Endpoints") or {}
     return f"self-managed:kafka:{','.join(endpoints.get('KAFKA_BOOTSTRAP_SERVERS') or ())}"
 
 
-def read_table(name: str, limit: int, clock: Callable[[], float]) -> Reader[Facts]:
-    """Read a table and at most `most` of its items."""
-    what, target = f"the table {name}", {"TableName": name}
-    reply = yield Question(what, "dynamodb:DescribeTable", Call("describe_table", (), target))
+def read_table(client: Any, name: str, limit: int, clock: Callable[[], float]) -> Facts:
+    """Return a table with at most `limit` of its items."""
+    reply: Any = _AWS.ask(f"the table {name}", "dynamodb:DescribeTable", client.describe_table, TableName=name)
     if isinstance(reply, Unread) and reply.permission is None:
         return Facts(table=reply, expiry=reply, sample=reply)  # every other request would fail in the same way
-    expiry = yield from _read_expiry(name)
+    expiry = _read_expiry(client, name)
     if isinstance(reply, Unread):
         return Facts(table=reply, expiry=expiry, sample=reply)  # a sample needs the names of the key attributes
     table = _make_description(reply["Table"])
-    sample = yield from _read_sample(name, table.keys, expiry, limit, clock)
+    pages = scan_table(client, name, keys=table.keys, Limit=limit)
+    entities = _AWS.ask(
+        f"the items of the table {name}", "dynamodb:Scan", lambda: tuple(islice(chain.from_iterable(pages), limit))
+    )
+    if isinstance(entities, Unread):
+        return Facts(table=table, expiry=expiry, sample=entities)
+    attributes = () if isinstance(expiry, Unread) else expiry
+    sample = EntitySample(
+        entities, clock(), {image.name: time for image in entities for time in _list_times(image, attributes)}
+    )
     return Facts(table=table, expiry=expiry, sample=sample)
 
 
@@ -124,31 +135,18 @@ def _list_keys(description: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple([part["AttributeName"] for part in description["KeySchema"]])
 
 
-def _read_expiry(name: str) -> Reader[tuple[str, ...] | Unread]:
-    call = Call("describe_time_to_live", (), {"TableName": name})
-    reply = yield Question(f"TTL of the table {name}", "dynamodb:DescribeTimeToLive", call)
+def _read_expiry(client: Any, name: str) -> tuple[str, ...] | Unread:
+    what, permission = f"the TTL of the table {name}", "dynamodb:DescribeTimeToLive"
+    reply: Any = _AWS.ask(what, permission, client.describe_time_to_live, TableName=name)
     if isinstance(reply, Unread):
         return reply
     description = reply["TimeToLiveDescription"]
     return (description["AttributeName"],) if description.get("TimeToLiveStatus") in ("ENABLED", "ENABLING") else ()
 
 
-def _read_sample(
-    name: str, keys: tuple[str, ...], expiry: tuple[str, ...] | Unread, limit: int, clock: Callable[[], float]
-) -> Reader[EntitySample | Unread]:
-    scan, images = TableScan(name, size=limit, keys=keys), list[EntityImage]()
-    while len(images) < limit:
-        page = yield from list_questions(f"the items of the table {name}", "dynamodb:Scan", scan.next())
-        if isinstance(page, Unread):
-            return page
-        if page is None:
-            break
-        images.extend(page)
-    ttl = expiry[0] if isinstance(expiry, tuple) and expiry else ""
-    entities = tuple(images[:limit])
-    expires: dict[str, float] = {}
-    for image in entities:
-        seconds = image.fields.get(ttl)
+def _list_times(image: EntityImage, attributes: Sequence[str]) -> Iterator[float]:
+    """Yield the epoch seconds in an item's TTL attribute. DynamoDB ignores values of other types."""
+    for attribute in attributes:
+        seconds = image.fields.get(attribute)
         if isinstance(seconds, int | Decimal) and not isinstance(seconds, bool):
-            expires[image.name] = float(seconds)
-    return EntitySample(entities, clock(), expires)
+            yield float(seconds)

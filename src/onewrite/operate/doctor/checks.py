@@ -43,8 +43,7 @@ from onewrite.operate.doctor.facts import (
     get_known,
     require,
 )
-from onewrite.operate.image import EntityImage, find_ledgers
-from onewrite.operate.labels import LabelledLedger, find_labels
+from onewrite.operate.image import EntityImage, LabelledLedger, find_labels, find_ledgers
 from onewrite.operate.report import format_count
 
 _ENOUGH_RECEIVES = 5

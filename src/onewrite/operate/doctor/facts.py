@@ -1,19 +1,29 @@
-"""The known facts of a setup. A fact is None if it wasn't requested, and `Unread` if it couldn't be read. Pure."""
+"""The facts of a setup, how they are read from a service or a user's module, and the form of a check.
+
+A fact is None if it wasn't requested, and `Unread` if it couldn't be read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from operator import attrgetter
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from onewrite.batch.handler import find_handler
 from onewrite.core.features.event import Outbox
 from onewrite.core.features.tombstone import Tombstones
 from onewrite.core.ledgers import Ledger
+from onewrite.errors import ConfigurationError
+from onewrite.identity import sqs_message_id
 from onewrite.operate.image import EntityImage
-from onewrite.operate.report import format_count
+from onewrite.operate.report import advise, find_kind, format_count, format_error
 
 T = TypeVar("T")
+
+_MAX_ERROR = 300  # characters of an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,21 @@ class Unread:
 
 
 Fact: TypeAlias = T | Unread | None
+
+
+class Service(NamedTuple):
+    """A service that the doctor reads from."""
+
+    errors: tuple[type[Exception], ...]  # its driver's errors, which include those of the network
+    is_refusal: Callable[[Exception], bool]  # whether an error means a missing permission
+
+    def ask(self, what: str, permission: str, request: Callable[..., T], **arguments: Any) -> T | Unread:
+        """Return the response to a request that only reads. `what` describes it, and `permission` is what it needs."""
+        try:
+            return request(**arguments)
+        except self.errors as error:
+            missing = permission if self.is_refusal(error) else None
+            return Unread(what, format_error(error)[:_MAX_ERROR], missing, advise(find_kind(error)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +137,48 @@ class Module:
     stores: tuple[ModuleStore, ...]
     kafka_answers: bool | None = None
     bare_handlers: tuple[str, ...] = ()
+
+
+_ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
+_STORES = ("Guarded", "AsyncGuarded")  # the beginnings of their names
+
+
+def read_module(name: str, content: object) -> Module:
+    """Return the stores and handlers among a module's own names, or the named one."""
+    values = list(vars(content).values()) if isinstance(content, ModuleType) else [content]
+    stores = list({id(value): value for value in values if _is_store(value)}.values())
+    handlers = [handler for value in values if (handler := find_handler(value)) is not None]
+    if not stores and not handlers:
+        raise ConfigurationError(
+            f"{name} has no guarded store or handler. Name the store, or a function without arguments that creates it, "
+            "for example shop.stores:orders."
+        )
+    kafka_answers = [not handler.source.raises for handler in handlers if handler.source.name == "Kafka"]
+    bare_handlers = [handler.name for handler in handlers if _is_bare(attrgetter("_identity")(handler))]
+    return Module(name, tuple(map(_read_store, stores)), any(kafka_answers) if kafka_answers else None, tuple(bare_handlers))
+
+
+def _is_bare(identity: object) -> bool:
+    """Whether an identity is `sqs_message_id()`, which names no source and no sequence."""
+    made_by = f"{getattr(identity, '__module__', '')}.{getattr(identity, '__qualname__', '')}"
+    return made_by.startswith(f"{sqs_message_id.__module__}.{sqs_message_id.__qualname__}.")
+
+
+def _is_store(value: object) -> bool:
+    """Whether this is a guarded store of either engine, whose driver need not be installed."""
+    classes = type(value).__mro__
+    return any(str(kind.__module__).startswith(_ENGINES) and kind.__name__.startswith(_STORES) for kind in classes)
+
+
+def _read_store(store: Any) -> ModuleStore:
+    # These are private, because only the doctor needs them.
+    flows = attrgetter("_flows")(store)
+    outbox = getattr(getattr(store, "_outboxes", None), "outbox", None)
+    if type(flows).__module__.startswith("onewrite.dynamodb"):
+        place = f"the table {str(flows.full_name).rpartition('/')[2]}"  # can be an ARN
+    else:
+        place = f"the collection {flows.target.name}"
+    return ModuleStore(place, flows.ledger, flows.tombstones, outbox)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reads the indexes of a MongoDB collection, and some of its documents."""
+"""Functions that read the indexes of a MongoDB collection, and some of its documents."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import Any, cast
 
 from pymongo.errors import PyMongoError
 
-from onewrite.core.flow import Call
-from onewrite.operate.doctor.facts import EntitySample, Facts, Unread
-from onewrite.operate.doctor.reading import Asking, Question, Reader, is_refused_by_mongodb, list_questions
+from onewrite.operate.doctor.facts import EntitySample, Facts, Service, Unread
 from onewrite.operate.mongodb import sample_documents
 
-MONGODB = Asking(lambda error: isinstance(error, PyMongoError), is_refused_by_mongodb)
+_REFUSALS = (13, 8000)  # the codes of MongoDB and of MongoDB Atlas for a missing privilege
+_MONGODB = Service((PyMongoError,), lambda error: getattr(error, "code", None) in _REFUSALS)
 
 
-def read_collection(collection: Any, limit: int, clock: Callable[[], float]) -> Reader[Facts]:
-    """Read a collection and at most `most` of its documents."""
+def read_collection(collection: Any, limit: int, clock: Callable[[], float]) -> Facts:
+    """Return a collection's indexes, and at most `limit` of its documents."""
     place = f"the collection {collection.name}"
-    indexes = yield Question(f"the indexes of {place}", "listIndexes", Call("index_information"))
+    indexes: Any = _MONGODB.ask(f"the indexes of {place}", "listIndexes", collection.index_information)
     if isinstance(indexes, Unread) and indexes.permission is None:
-        # If no server was reached, another request would wait as long.
+        # Without a connection, every further request would wait as long.
         return Facts(collection=place, expiry=indexes, index_keys=indexes, sample=indexes)
     if not indexes:  # every collection has an index on _id
         missing = Unread(place, "It doesn't exist here.", advice="Check the database and collection in --collection.")
         return Facts(collection=place, expiry=missing, index_keys=missing, sample=missing)
     if isinstance(indexes, Unread):
-        sample = yield from _read_sample(place, {}, limit, clock)
+        sample = _read_sample(collection, place, {}, limit, clock)
         return Facts(collection=place, expiry=indexes, index_keys=indexes, sample=sample)
     # The fields of TTL indexes, and the seconds until a document expires after the time in them.
     ttl_indexes = [index for index in indexes.values() if "expireAfterSeconds" in index]
@@ -36,7 +35,7 @@ def read_collection(collection: Any, limit: int, clock: Callable[[], float]) -> 
         collection=place,
         expiry=tuple(lifetimes),
         index_keys=tuple([tuple([key for key, _ in index["key"]]) for index in indexes.values()]),
-        sample=(yield from _read_sample(place, lifetimes, limit, clock)),
+        sample=_read_sample(collection, place, lifetimes, limit, clock),
     )
 
 
@@ -46,10 +45,10 @@ def _read_timestamp(moment: datetime) -> float:
 
 
 def _read_sample(
-    what: str, lifetimes: Mapping[str, float], limit: int, clock: Callable[[], float]
-) -> Reader[EntitySample | Unread]:
-    """Read some documents. `lifetimes` are the seconds until a document expires after the time in each field."""
-    images = yield from list_questions(what, "find", sample_documents(limit))
+    collection: Any, what: str, lifetimes: Mapping[str, float], limit: int, clock: Callable[[], float]
+) -> EntitySample | Unread:
+    """Return some documents. `lifetimes` are the seconds until a document expires after the time in each field."""
+    images = _MONGODB.ask(what, "find", lambda: sample_documents(collection, limit))
     if isinstance(images, Unread):
         return images
     expires: dict[str, float] = {}
