@@ -144,10 +144,11 @@ class _Store:
 class GuardedTable(_Store):
     """A DynamoDB table whose writes take effect once per message.
 
-    `table` is a boto3 Table, or a low-level client together with `table_name`, which is faster. Both accept and return plain Python values,
-    and threads can share either. With `typed=True`, a client accepts and returns typed values, such as `{"S": "text"}`, in keys, items,
-    expressions, and entities. Each method takes the native arguments after the message, and normally sends one request.  With `lean=True`, the first attempt of a guarded write or
-    a read bypasses botocore and takes a quarter of the processor time: see docs/lean.md.
+    `table` is a boto3 Table, or a low-level client together with `table_name`, which is faster. Both accept and return plain Python
+    values, and threads can share either. With `typed=True`, a client accepts and returns typed values, such as `{"S": "text"}`, in
+    keys, items, expressions, and entities. Each method takes the native arguments after the message, and normally sends one request.
+    With `lean=True`, the first attempt of a guarded write or a read bypasses botocore and takes a third of the processor time: see
+    docs/dynamodb.md.
     """
 
     _is_async = False
