@@ -1,6 +1,18 @@
 """mongomock's collections, patched as far as guarded writes need it. Calls whose results are known to be wrong are refused.
 
-docs/standins.md lists all known differences between mongomock and MongoDB.
+docs/standins.md lists the worst differences that remain between mongomock and MongoDB. The others are:
+
+- `{"a.b": None}` doesn't match if `a` is a number or a string.
+- `$size` counts a string as one, `$all` of an empty list matches every document, and `$type` accepts only names, and takes
+  2,147,483,648 for an `int`.
+- A projection that excludes `c.d` also removes `c` if it isn't a document. A sort by an array compares the whole array.
+- `$group` and `$count` over an empty input, and `$arrayElemAt` on a missing field, return different results.
+- New fields follow the order of the update. MongoDB sorts them by name.
+- `$inc` of `True` is `2`, and an integer beyond 64 bits raises `OverflowError`. `$unset` of an array element does nothing,
+  and `$pullAll` below a missing field creates it.
+- An insert accepts more than 16 MB. An enum member is stored as it is, `$currentDate` has microseconds, and `a..b` is a
+  path.
+- An index with `expireAfterSeconds` removes documents at once. MongoDB takes a minute.
 """
 
 from __future__ import annotations

@@ -4,7 +4,15 @@ Every client's requests to DynamoDB go through one method of moto. There, a lock
 condition and then writes, so a different thread could write in between. A response has no date, because a test can pass its own
 clock to stores.
 
-docs/standins.md lists all known differences between moto and DynamoDB.
+docs/standins.md lists the worst differences that remain between moto and DynamoDB. The others are:
+
+- It also accepts too many digits, too deep nesting, and values of the wrong type for `begins_with`, `BETWEEN`, `ADD`,
+  `DELETE`, or an index key.
+- `put_item` refuses an item from 405,000 bytes on, DynamoDB from 409,600. The consumed capacity is wrong.
+- `contains` doesn't find a part of a binary value, and a missing attribute equals another missing one.
+- A batch that writes one key to two tables is refused.
+- Some invalid transactions are reported as failed conditions, and a missing table cancels a transaction if a `Delete` or
+  `ConditionCheck` names it.
 """
 
 from __future__ import annotations

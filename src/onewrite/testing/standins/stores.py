@@ -2,7 +2,7 @@
 
 Neither library is atomic under threads, and both respond to some requests differently from the engine. Here, a lock makes every call
 atomic, updates are all or nothing, and calls whose results are known to be wrong raise `UnsupportedByStandIn`. docs/standins.md lists
-the remaining differences. Lost responses and failovers need a server: see `servers`.
+the worst of the remaining differences. Lost responses and failovers need a server: see `servers`.
 """
 
 from __future__ import annotations
