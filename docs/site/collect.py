@@ -11,6 +11,7 @@ import posixpath
 import re
 import shutil
 from pathlib import Path
+from textwrap import indent
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / ".site-pages"
@@ -102,6 +103,17 @@ def link_names(text: str) -> str:
     return "\n".join(lines)
 
 
+def make_tabs(text: str) -> str:
+    """Return the page with a tab in place of each section under a heading of the third level."""
+    parts = re.split(r"^(?=## |### )", text, flags=re.MULTILINE)
+    return "".join(show_tab(part) if part.startswith("### ") else part for part in parts)
+
+
+def show_tab(section: str) -> str:
+    heading, _, body = section.partition("\n")
+    return f'=== "{heading.removeprefix("### ")}"\n{indent(body, " " * 4)}'
+
+
 def rewrite_links(text: str, source: str, pages: dict[str, str]) -> str:
     """Return the page's text with links that lead to pages of the site, or to the repository."""
 
@@ -124,6 +136,7 @@ def main() -> None:
     pages = source_pages()
     texts = {page: rewrite_links((ROOT / source).read_text(), source, pages) for source, page in pages.items()}
     texts["reference.md"] = link_names(texts["reference.md"])
+    texts["brokers.md"] = make_tabs(texts["brokers.md"])
     for page, text in {**texts, **module_pages()}.items():
         path = TARGET / page
         path.parent.mkdir(parents=True, exist_ok=True)

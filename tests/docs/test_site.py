@@ -77,6 +77,13 @@ def test_reference_shows_each_method_that_a_page_names() -> None:
     assert [name for name in named if re.match(hidden[1], name)] == []
 
 
+def test_libraries_of_the_brokers_page_are_tabs() -> None:
+    page = (DOCS / "brokers.md").read_text()
+    tabs = re.findall(r'^=== "(.+)"\n\n    \S', COLLECT.make_tabs(page), re.MULTILINE)
+    assert tabs == re.findall(r"^### (.+)$", page, re.MULTILINE)
+    assert len(tabs) > 5
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_picture_matches_its_source(source: Path) -> None:
     drawn = source.with_suffix(".svg").read_text()

@@ -1,0 +1,1 @@
+"""Consumers to copy, for libraries of brokers."""
