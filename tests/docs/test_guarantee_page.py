@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "guarantee.md"
 _, _, SURVIVED = PAGE.read_text().partition("## Failures it survives")
 TABLE = SURVIVED.partition("\n## ")[0]
 ROWS = [line for line in TABLE.splitlines() if line.startswith("| ")][1:]
-TESTS = re.compile(r"\[test\]\((\S+) \"(test_\w+)\"\)")
+TESTS = re.compile(r"\]\((\S+) \"(test_\w+)\"\)")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split('"')[1])
