@@ -133,7 +133,6 @@ def test_expression_has_at_most_300_operators(name: str, full: str) -> None:
 def test_operators_are_counted_as_documented(monkeypatch: pytest.MonkeyPatch, name: str, text: str, count: int) -> None:
     monkeypatch.setattr("onewrite.dynamodb.expression.MAX_OPERATORS", count)
     check_limits(name, text)
-    check_limits.cache_clear()
     monkeypatch.setattr("onewrite.dynamodb.expression.MAX_OPERATORS", count - 1)
     with pytest.raises(InvalidUpdate, match=f"has {count} operators"):
         check_limits(name, text)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,8 +10,7 @@ from boto3.dynamodb.conditions import Attr
 from onewrite import HighWaterMark, InSequence, InvalidMessage, InvalidUpdate, Message, SeenIds
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import make_token
-from onewrite.core.write import NO_EFFECT, Finishes, NoEffectAtAll, Write
-from onewrite.dynamodb import dialect
+from onewrite.core.write import NO_EFFECT, Write
 from onewrite.dynamodb.dialect import build_put, build_update
 from onewrite.dynamodb.values import typed_values
 
@@ -47,26 +44,6 @@ def test_callers_arguments_are_not_changed() -> None:
 
 def test_empty_names_are_left_out_as_dynamodb_refuses_them() -> None:
     assert "ExpressionAttributeNames" not in update(SeenIds(), ExpressionAttributeNames={})
-
-
-def test_request_is_the_same_without_any_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    unsent = NoEffectAtAll((("0a", {}),))
-    effects = (NO_EFFECT, NoEffectAtAll(), unsent, Finishes("f", "ow_l"), Finishes("f", "ow_l", overtaken=True))
-    calls = [
-        partial(build_update, write(ledger, message)._replace(effect=effect), {**KEY, "UpdateExpression": text})
-        for ledger in (MARK, SeenIds())
-        for message in [Message("m", source="s", sequence=sequence) for sequence in (5, "5", "five")]
-        for effect in effects
-        for text in ("REMOVE a", "REMOVE b")
-    ]
-    seen = SeenIds(previous=SeenIds(timedelta(days=1), name="old"))  # whose sets change at other hours
-    entries = [seen.entry(M5, NOW + hours * 3600) for hours in range(48)]
-    calls += [partial(build_update, write(seen)._replace(entry=entry), KEY) for entry in entries]
-    calls *= 2
-    made = [call().kwargs for call in calls]
-    for name in ("read_update", "read_condition", "check_limits", "is_plain_word", "_find_plain_names", "_accept"):
-        monkeypatch.setattr(dialect, name, getattr(dialect, name).__wrapped__)
-    assert [call().kwargs for call in calls] == made
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -64,7 +64,10 @@ def make_write(
 ) -> Write:
     """Return the parts of a write. `name`: the call."""
     now, outbox_part = engine.clock(), engine.empty_emission
-    entry = join_entries([engine.ledger.entry(message, now) for message in messages])
+    if len(messages) == 1:
+        entry = engine.ledger.entry(messages[0], now)
+    else:
+        entry = join_entries([engine.ledger.entry(message, now) for message in messages])
     has_token = has_token and engine.has_token
     if name is None and (has_token or emit is not None):
         name = engine.name_call()
@@ -130,7 +133,7 @@ def send_write(attempt: Attempt, final: FinalRefusals = NOTHING_FINAL) -> Flow[O
     settled = yield from flow
     verdict = settled.result
     if isinstance(verdict, Landed) and settled.refusal is None:  # the usual case, without another generator
-        return Applied(attempt.write.message, verdict.entity, response=verdict.response)
+        return Applied(attempt.write.messages[0], verdict.entity, response=verdict.response)
     return (yield from conclude(settled, final))
 
 

@@ -55,7 +55,6 @@ class Condition:
     roots: tuple[str, ...]
 
 
-@lru_cache(maxsize=512)  # expressions are literals in the caller's source code
 def read_update(text: str) -> Update:
     """Split an update expression into its clauses. Raise if it isn't made of whole clauses, each once."""
     lexemes = _read_lexemes("UpdateExpression", text)
@@ -82,7 +81,6 @@ def read_update(text: str) -> Update:
     return Update(clauses, _find_roots(operands))
 
 
-@lru_cache(maxsize=512)
 def read_condition(text: str) -> Condition:
     """Read a condition expression. Raise if it's empty or its parentheses don't match."""
     lexemes = _read_lexemes("ConditionExpression", text)
@@ -94,20 +92,38 @@ def read_condition(text: str) -> Condition:
     return Condition(safe, _find_roots(lexemes))
 
 
-def merge_update(user_update: Update | None, our_clauses: Mapping[str, Sequence[str]]) -> str:
-    """Return the update expression with the caller's part of each clause before onewrite's members of the clause."""
-    user_clauses: Mapping[str, str] = user_update.clauses if user_update else {}
-    merged_clauses: list[str] = []
-    for clause in CLAUSES:
-        user_text, text = user_clauses.get(clause), ",".join(our_clauses.get(clause, ()))
-        if user_text:
-            text = f"{user_text}, {text}" if text else user_text
-        if text:
-            merged_clauses.append(f"{clause} {text}")
-    return " ".join(merged_clauses)
+# The next two cache their results, because expressions are literals in the caller's source code, and no text contains a value.
 
 
-@lru_cache(maxsize=1024)  # the texts of one call's writes differ only by the slot of the ledger
+@lru_cache(maxsize=512)
+def join_updates(user_text: str | None, our_clauses: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the update expression with the caller's part of each clause before onewrite's, and the first names of the caller's paths.
+
+    `our_clauses`: onewrite's part of each clause, in the order of `CLAUSES`.
+    """
+    user_update = Update({}, ()) if user_text is None else read_update(user_text)
+    clauses: list[str] = []
+    for clause, ours in zip(CLAUSES, our_clauses, strict=True):
+        members = [text for text in (user_update.clauses.get(clause), ours) if text]
+        if members:
+            clauses.append(f"{clause} {', '.join(members)}")
+    text = " ".join(clauses)
+    check_limits("UpdateExpression", text)
+    return text, user_update.roots
+
+
+@lru_cache(maxsize=512)
+def join_conditions(ours: str, user_text: str | None, remedy: str) -> tuple[str, tuple[str, ...]]:
+    """Return onewrite's condition together with the caller's, and the first names of the paths in the caller's.
+
+    `remedy` says how to shorten the text.
+    """
+    user_condition = Condition("", ()) if user_text is None else read_condition(user_text)
+    text = " AND ".join(filter(None, (ours, user_condition.text)))
+    check_limits("ConditionExpression", text, remedy)
+    return text, user_condition.roots
+
+
 def check_limits(name: str, text: str, remedy: str = USE_LESS) -> None:
     """Raise if an expression is longer than DynamoDB accepts. `remedy` says how to shorten it."""
     size = len(text.encode())
@@ -317,7 +333,6 @@ _WORD = re.compile(r"(?!ow_effect_)[A-Za-z][A-Za-z0-9]*_\w*", re.ASCII)
 _MAX_REPEATED = 6  # the longest name, in characters, that a write of several messages repeats without a placeholder
 
 
-@lru_cache(maxsize=1024)
 def is_plain_word(name: str) -> bool:
     """Whether an expression can contain the attribute's name itself."""
     return _WORD.fullmatch(name) is not None

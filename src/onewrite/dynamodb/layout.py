@@ -6,7 +6,6 @@ import re
 from collections.abc import Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, cast
 
 from boto3.dynamodb.types import Binary
@@ -21,7 +20,6 @@ from onewrite.dynamodb.values import STORED_PRECISION, is_typed, plain_values, r
 from onewrite.outcome import Entity
 
 
-@lru_cache(maxsize=1024)  # one entry per source
 def locate_slot(slot: Slot) -> str:
     """Return the name of the attribute that contains a slot.
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from bson.regex import Regex
 
+from onewrite.core.forms import Form, cut, fill, list_values, make_sample, read_form
 from onewrite.core.label import EFFECTS, MOVED_LABEL, OUTBOX, Label
 from onewrite.core.ledgers.entry import Advance, Entry
 from onewrite.core.parts import (
@@ -83,20 +84,18 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
             check_not_in_transaction(options, "upsert=True", _NO_UPSERT)
     # A message that needs a predecessor can't create the entity. An upsert would also copy the predecessor's mark from the filter.
     upsert = upsert and not (type(entry.own) is Advance and entry.has_predecessor)  # only an Advance has a predecessor
-    draft = Draft()
-    draft.require(list_conditions(write))
-    draft.change(list_changes(write))
     merged_update: dict[str, Any] | list[Any]
     if type(update) is dict or isinstance(update, Mapping):
+        part = spell_by_form(write)
         merged_update = dict(cast("Document", update))
-        for operator, change in draft.operators.items():
-            merged_update[operator] = {**merged_update[operator], **change} if operator in merged_update else change
+        for operator, change in part.change.items():
+            merged_update[operator] = {**merged_update.get(operator, {}), **change}
     else:
-        draft.require_types()
-        merged_update = [*update, draft.stage]
-    merged_query = {**query, **draft.asks}
-    if draft.extra_conditions:
-        merged_query["$and"] = [*query.get("$and", ()), *draft.extra_conditions]
+        part = spell(write, as_stage=True)
+        merged_update = [*update, part.change]
+    merged_query = {**query, **part.conditions}
+    if part.more_conditions:
+        merged_query["$and"] = [*query.get("$and", ()), *part.more_conditions]
     return GuardedUpdate(
         merged_query,
         merged_update,
@@ -140,6 +139,24 @@ def check_not_in_transaction(native: Mapping[str, Any], name: str, remedy: str) 
 
 
 # --- the dialect -------------------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """Onewrite's part of a request: conditions by field, further ones, which can share a field, and the changes: operators, or a stage."""
+
+    conditions: dict[str, Any]
+    more_conditions: list[dict[str, Any]]
+    change: Document
+
+
+def spell(write: Write, *, as_stage: bool = False) -> Part:
+    """Return onewrite's part of the write's request. Pass `as_stage=True` for a pipeline."""
+    draft = Draft()
+    draft.require(list_conditions(write))
+    draft.change(list_changes(write))
+    if as_stage:
+        draft.require_types()
+    return Part(draft.asks, draft.extra_conditions, draft.stage if as_stage else draft.operators)
 
 
 class Draft:
@@ -316,3 +333,33 @@ def _check_number(value: Any) -> Any:
     if type(value) is int and not _MIN_NUMBER <= value <= _MAX_NUMBER:
         raise InvalidMessage(f"Sequence {value} doesn't fit into a 64-bit BSON integer. Pass onewrite.sortable(n).")
     return value
+
+
+# --- the cache ---------------------------------------------------------------------------------------------------------
+
+
+def spell_by_form(write: Write) -> Part:
+    """Return the same as `spell`, in a fraction of the time if the write is usual."""
+    form = read_form(write)
+    if form is None:
+        return spell(write)
+    values = _list_values(write)
+    return Part(*[fill(template, values) for template in _make_template(form)])
+
+
+@lru_cache(maxsize=256)
+def _make_template(form: Form) -> list[Any]:
+    """Return templates of the members of each `Part` of this form."""
+    sample = make_sample(form)
+    values = _list_values(sample)
+    return [cut(member, values) for member in spell(sample)]
+
+
+def _list_values(write: Write) -> list[Any]:
+    """Return the values of a usual write, also in the forms that only MongoDB has."""
+    own, values = write.entry.checked[0], list_values(write)
+    values.append(locate_effect(values[0]))
+    if type(own) is Advance:
+        path = locate_slot(own.slot)
+        values += (_check_number(own.mark), path, f"{path}.0")
+    return values

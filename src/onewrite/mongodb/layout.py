@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from struct import pack, unpack_from
 from typing import Any, TypeAlias, cast
 
@@ -32,7 +31,6 @@ Document: TypeAlias = Mapping[str, Any]
 _NO_MARK = object()  # replaces values that no ledger stores, some of which aren't hashable
 
 
-@lru_cache(maxsize=1024)  # one entry per source
 def locate_slot(slot: Slot) -> str:
     """Return the path of a slot: a field of its group's document, or the group's field itself."""
     return f"{slot.group}.{slot.key}" if slot.key else slot.group

@@ -257,8 +257,6 @@ class Entry(NamedTuple):
 
 def join_entries(entries: Sequence[Entry]) -> Entry:
     """Return the entry of one write of several messages. The entries have the same ledger and time, and the order of the messages' changes."""
-    if len(entries) == 1:
-        return entries[0]
     written = tuple([entry.own for entry in entries])
     earlier = [change for entry in entries for change in entry.checked[1:]]
     checked: dict[object, Change] = {}

@@ -1,0 +1,137 @@
+"""A cache for the requests of usual writes. Pure. Without it, requests are the same, and take longer to build.
+
+Usual writes differ only by values of their message and call, and by what the caller adds. A `Form` is what they have in common. An engine
+builds the request of one sample of the form with its plain code, `cut` makes a template of it, and `fill` puts a write's own values in the
+place of the sample's. The key of the cache has nothing of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from onewrite.core.label import Slot
+from onewrite.core.ledgers.entry import Advance, Entry, Remember, Rule, Sets, Terms
+from onewrite.core.ledgers.seen_ids import hash_message
+from onewrite.core.write import NO_EFFECT, Emission, Write
+from onewrite.message import SORTABLE_PREFIX, Message
+
+
+class Form(NamedTuple):
+    """What usual writes have in common.
+
+    - `place`: the sets that gain the mark, or the group of the mark's slot, the rule, and whether the mark is a number
+    - `outbox`: the label of the outbox that gains events, and whether there are several
+    """
+
+    terms: Terms
+    place: Sets | tuple[str, Rule, bool]
+    outbox: tuple[str, bool] | None
+    has_token: bool
+
+
+def read_form(write: Write) -> Form | None:
+    """Return the form of the write, or None if the write isn't usual."""
+    entry, emission = write.entry, write.emission
+    if not len(write.messages) == len(entry.checked) == 1 or write.effect is not NO_EFFECT or write.burial is not None:
+        return None
+    own = entry.checked[0]
+    outbox: tuple[str, bool] | None = None
+    if emission is not None and emission.events:
+        outbox = emission.label, len(emission.events) > 1
+    # A request can hold two equal values once. So no usual mark is equal to another value by the caller's choice.
+    if type(own) is Remember:
+        place: Sets | tuple[str, Rule, bool] = own.sets
+        is_usual = own.sets.has_hashes
+    else:
+        is_number = type(own.mark) is int
+        place = own.slot.group, own.rule, is_number
+        is_usual = (is_number and (emission is None or emission.shard != own.mark)) or own.floor == SORTABLE_PREFIX
+    return Form(entry.terms, place, outbox, write.token is not None) if is_usual else None
+
+
+_SAMPLE = Message("sample")
+_SAMPLE_EVENT = {"id": "sample event"}
+_SAMPLE_NUMBER = -(2**62)  # which every engine can store
+
+
+def make_sample(form: Form) -> Write:
+    """Return a write of this form. Its values are unique in its request."""
+    if isinstance(form.place, Sets):
+        own: Remember | Advance = Remember(form.place, hash_message(_SAMPLE))
+    else:
+        group, rule, is_number = form.place
+        own = Advance(Slot(group, "sample"), _SAMPLE_NUMBER if is_number else f"{SORTABLE_PREFIX}sample", rule)
+    emission = None
+    if form.outbox is not None:
+        label, has_several = form.outbox
+        emission = Emission(label, [_SAMPLE_EVENT] * (1 + has_several), due="sample due", shard=-1)
+    token = "sample token" if form.has_token else None
+    return Write((_SAMPLE,), {}, 0.0, Entry(form.terms, (own,), (own,)), NO_EFFECT, emission, token)
+
+
+def list_values(write: Write) -> list[Any]:
+    """Return the values of a usual write that come from its message or its call, in an order that depends only on the form.
+
+    The first two are the hash of the message's effect, and the mark.
+    """
+    mark, emission = write.entry.checked[0].mark, write.emission
+    values: list[Any] = [*write.hash_effects(*write.messages), mark]
+    if type(mark) is int:
+        values.append(mark - 1)
+    if write.token is not None:
+        values.append(write.token)
+    if emission is not None and emission.events:
+        values += (emission.due, emission.shard, emission.events, emission.events[0])
+    return values
+
+
+class Blank(NamedTuple):
+    """The place of a value in a template: its place in the list of values."""
+
+    place: int
+
+
+class OpenDict(NamedTuple):
+    """A dict of a template. `blanks`: the members that have a blank. `members` are the others, in the order of all."""
+
+    members: dict[Any, Any]
+    blanks: Sequence[tuple[Any, Any]]
+
+
+class OpenList(NamedTuple):
+    """A list of a template, which has a blank."""
+
+    members: Sequence[Any]
+
+
+def cut(node: Any, values: Sequence[Any]) -> Any:
+    """Return a template: the node of a request with a blank in the place of each of these values. A part without them stays the same."""
+    if node in values:
+        return Blank(values.index(node))
+    if isinstance(node, dict):
+        pairs = [(cut(name, values), cut(member, values)) for name, member in cast("dict[Any, Any]", node).items()]
+        members = {name: member for name, member in pairs if not isinstance(name, Blank)}
+        blanks = [(name, member) for name, member in pairs if isinstance(name, Blank) or has_blank(member)]
+        return OpenDict(members, blanks) if blanks else members
+    if isinstance(node, list):
+        parts = [cut(part, values) for part in cast("list[Any]", node)]
+        return OpenList(parts) if any(map(has_blank, parts)) else parts
+    return node
+
+
+def has_blank(template: Any) -> bool:
+    """Whether the template has a blank."""
+    return isinstance(template, Blank | OpenDict | OpenList)
+
+
+def fill(template: Any, values: Sequence[Any]) -> Any:
+    """Return the template with these values in its blanks."""
+    if isinstance(template, Blank):
+        return values[template.place]
+    if isinstance(template, OpenDict):
+        filled = template.members.copy()
+        for name, member in template.blanks:
+            filled[values[name.place] if isinstance(name, Blank) else name] = fill(member, values)
+        return filled
+    return [fill(part, values) for part in template.members] if isinstance(template, OpenList) else template
