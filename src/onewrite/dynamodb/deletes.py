@@ -18,7 +18,7 @@ from onewrite.core.judging import judge_write
 from onewrite.core.label import OUTBOX, TOMBSTONE, has_pending
 from onewrite.core.pipeline import Settled, conclude, make_write, settle
 from onewrite.core.write import Burial, NoEffectAtAll
-from onewrite.dynamodb.expression import Placeholders
+from onewrite.dynamodb.expression import Placeholders, format_update
 from onewrite.dynamodb.flows import Flows, try_send
 from onewrite.errors import InvalidUpdate
 from onewrite.message import Message
@@ -103,16 +103,13 @@ def _remove_attributes(
     placeholders = Placeholders()
     # DynamoDB might have removed the tombstone by now, and a new item might have the same key.
     condition = f"{TOMBSTONE}.{placeholders.name('by')}={placeholders.value(tombstone.by)}"
-    clauses: list[str] = []
+    clauses = {"REMOVE": [*map(placeholders.name, names)]}
     if is_expiring:
-        expiry = placeholders.value(tombstone.expiry(flows.clock()))
-        clauses.append(f"SET {placeholders.name(tombstone.ttl)}={expiry}")
-    if names:
-        clauses.append(f"REMOVE {','.join(map(placeholders.name, names))}")
+        clauses["SET"] = [f"{placeholders.name(tombstone.ttl)}={placeholders.value(tombstone.expiry(flows.clock()))}"]
     request = {
         **flows.table,
         "Key": flows.convert(key),
-        "UpdateExpression": " ".join(clauses),
+        "UpdateExpression": format_update(clauses),
         "ConditionExpression": condition,
         **placeholders.arguments(typed=flows.has_typed_client),
     }

@@ -92,6 +92,11 @@ def read_condition(text: str) -> Condition:
     return Condition(safe, _find_roots(lexemes))
 
 
+def format_update(clauses: Mapping[str, Sequence[str]]) -> str:
+    """Return the update expression of these clauses, by the members of each."""
+    return " ".join([f"{clause} {','.join(clauses[clause])}" for clause in CLAUSES if clauses.get(clause)])
+
+
 # The next two cache their results, because expressions are literals in the caller's source code, and no text contains a value.
 
 

@@ -15,7 +15,7 @@ from onewrite.core.flow import Call, run
 from onewrite.core.label import EFFECT, EFFECTS, Slot
 from onewrite.core.ledgers.ring import SLOTS
 from onewrite.core.ledgers.seen_ids import RING_LAYOUT
-from onewrite.dynamodb.expression import Placeholders, check_limits, merge_update
+from onewrite.dynamodb.expression import Placeholders, check_limits, format_update
 from onewrite.dynamodb.flows import ask_key_names, read_error_code, read_error_text, send, try_send
 from onewrite.dynamodb.layout import locate_slot, lookup, read_slot
 from onewrite.dynamodb.size import measure_item
@@ -85,7 +85,7 @@ class TableStore:
             "REMOVE": [words.name(name) for name in (*edit.removes, *map(locate_slot, edit.unsets))],
             "DELETE": [f"{words.name(locate_slot(slot))} {words.value({'SS': [*members]})}" for slot, members in edit.drops],
         }
-        update, condition = merge_update(None, clauses), " AND ".join(conditions)
+        update, condition = format_update(clauses), " AND ".join(conditions)
         check_limits("ConditionExpression", condition, "change the entity's ledgers in your own code")
         check_limits("UpdateExpression", update, "remove sources with `onewrite set-mark --remove` first")
         expressions = {"UpdateExpression": update, "ConditionExpression": condition, **words.arguments(typed=False)}
