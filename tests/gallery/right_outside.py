@@ -86,6 +86,20 @@ def pure_function_cached_in_the_module(bank: Bank) -> Coroutine:
     return handle
 
 
+_SETTINGS: dict[str, Any] = {}
+
+
+def setting_cached_in_the_module(bank: Bank) -> Coroutine:
+    """Each process reads the setting once. No message changes it."""
+
+    async def handle(message: Message) -> Any:
+        if "setting" not in _SETTINGS:
+            _SETTINGS["setting"] = await bank.of("setting").read()
+        return await bank.add(message)
+
+    return handle
+
+
 def tenant_reset_in_its_context(bank: Bank) -> Coroutine:
     async def handle(message: Message) -> Any:
         token = _TENANT.set(message.id)

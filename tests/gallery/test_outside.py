@@ -52,6 +52,7 @@ RIGHT = {
     "lock_of_the_process": Case(ONE),
     "lock_of_the_loop": Case(engines=("async mongodb",)),
     "pure_function_cached_in_the_module": Case(),
+    "setting_cached_in_the_module": Case(ONE),
     "tenant_reset_in_its_context": Case(),
     "balance_of_each_message": Case(),
     "both_guarded_in_one_command": Case(ONE, MONGODB),
@@ -63,6 +64,7 @@ RIGHT = {
 def _new_process() -> None:
     """A module's state is as at the start of a process."""
     wrong_outside._SETTINGS.clear()
+    right_outside._SETTINGS.clear()
     wrong_outside.RateOfTheFirstMessage.rate = 0
 
 

@@ -93,13 +93,24 @@ def find_initialization(first: Sequence[TakenStep], second: Sequence[TakenStep])
     for step in first:
         if rest and rest[0].key == step.key:
             rest.pop(0)
-        elif step.request is not None and (
-            step.request.method.startswith(_AWS) or step.request.method in _AWS_MADE | _MONGODB
-        ):
+        elif step.request is not None and _can_be_cached(step.request, first):
             only_first.append(step.request)
         else:
             return None
     return None if rest else only_first
+
+
+def _can_be_cached(request: Request, taken_steps: Sequence[TakenStep]) -> bool:
+    """Whether the request initializes a process: a setting, a resource, or a read of entities that no message writes."""
+    if request.method.startswith(_AWS) or request.method in _AWS_MADE | _MONGODB:
+        return True
+    writes = [step.request for step in taken_steps if step.request is not None and step.request.writes]
+    is_apart = [
+        set(write.tables).isdisjoint(request.tables)
+        or (write.keys is not None and set(write.keys).isdisjoint(request.keys or ()))
+        for write in writes
+    ]
+    return not request.writes and bool(request.keys) and all(is_apart)
 
 
 # --- the judge --------------------------------------------------------------------------------------------------------
