@@ -30,39 +30,6 @@ def put_by_the_id(entries: Any) -> Handler:
     return handle
 
 
-def put_by_derived_ids(entries: Any) -> Handler:
-    """The same items are put each time, whoever puts them."""
-
-    def handle(message: Message) -> None:
-        for line in ("a", "b"):
-            entries.put_item(Item={"id": message.child(line), "balance": message.body["amount"]})
-
-    return handle
-
-
-def own_attribute_set(customers: Any) -> Handler:
-    """Each message sets an attribute of its own to the same value each time."""
-
-    def handle(message: Message) -> None:
-        customers.update_item(
-            Key=C1,
-            UpdateExpression="SET #entry = :n, balance = if_not_exists(balance, :none)",
-            ExpressionAttributeNames={"#entry": f"entry-{message.id}"},
-            ExpressionAttributeValues={":n": message.body["amount"], ":none": 0},
-        )
-
-    return handle
-
-
-def ids_in_the_condition(customers: Any) -> Handler:
-    """The mark and its condition are in the write itself."""
-
-    def handle(message: Message) -> None:
-        _add_unless_seen(customers, "c1", message, message.body["amount"])
-
-    return handle
-
-
 def mark_in_each_entity(accounts: Any) -> Handler:
     """Each half of a transfer has a mark of its own, and both halves are tried each time."""
 
@@ -103,18 +70,6 @@ def read_then_condition(stores: Mapping[str, Any]) -> Handler:
         item = {"id": message.id, "balance": factor * message.body["amount"]}
         with suppress(_refusal(entries)):
             entries.put_item(Item=item, ConditionExpression=ABSENT)
-
-    return handle
-
-
-def mark_in_a_transaction(stores: Mapping[str, Any]) -> Handler:
-    """The mark and the effect are written together, or neither is. Only the refusal of the mark means that it is a duplicate."""
-    client = stores["customers"].meta.client
-
-    def handle(message: Message) -> None:
-        mark = {"TableName": "processed", "Item": {"id": message.id}, "ConditionExpression": ABSENT}
-        effect = {"TableName": "customers", "Key": C1, **added_item(message)}
-        _transact(client, {"Put": mark}, {"Update": effect})
 
     return handle
 

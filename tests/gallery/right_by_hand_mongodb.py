@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from onewrite import Message, SeenIds
-from onewrite.mongodb import AsyncGuardedCollection
+from onewrite import Message
 
 Handler = Callable[[Message], Any]
 
 C1 = {"_id": "c1"}
 DUPLICATE_KEY = 11000
-
-
-def inserted_by_the_id(entries: Any) -> Handler:
-    """Each message is a document of its own."""
-
-    def handle(message: Message) -> None:
-        with suppress(DuplicateKeyError):
-            entries.insert_one({"_id": message.id, "balance": message.body["amount"]})
-
-    return handle
 
 
 def inserted_in_any_order(entries: Any) -> Handler:
@@ -39,19 +27,6 @@ def inserted_in_any_order(entries: Any) -> Handler:
         except BulkWriteError as error:
             if any(failure["code"] != DUPLICATE_KEY for failure in error.details["writeErrors"]):
                 raise
-
-    return handle
-
-
-def filtered_by_the_ids(customers: Any) -> Handler:
-    """A refused upsert means a duplicate, or that somebody has just created the customer. The second try tells which."""
-
-    def handle(message: Message) -> None:
-        fresh = {**C1, "seen": {"$ne": message.id}}
-        try:
-            customers.update_one(fresh, _add_and_mark(message), upsert=True)
-        except DuplicateKeyError:
-            customers.update_one(fresh, _add_and_mark(message))
 
     return handle
 
@@ -90,46 +65,6 @@ def kept_in_a_set(customers: Any) -> Handler:
     return handle
 
 
-def own_field_set(customers: Any) -> Handler:
-    """Each message sets a field of its own to the same value each time."""
-
-    def handle(message: Message) -> None:
-        entry = {f"entries.{message.id}": message.body["amount"]}
-        customers.update_one(C1, {"$set": entry, "$setOnInsert": {"balance": 0}}, upsert=True)
-
-    return handle
-
-
-def version_checked(customers: Any) -> Handler:
-    """It looks whether it has replaced the version that it has read, and reads everything again if not."""
-
-    def handle(message: Message) -> None:
-        while True:
-            customer = customers.find_one(C1)
-            if message.id in customer["seen"]:
-                return
-            changed = {
-                **customer,
-                "balance": customer["balance"] + message.body["amount"],
-                "version": customer["version"] + 1,
-                "seen": [*customer["seen"], message.id],
-            }
-            if customers.replace_one({**C1, "version": customer["version"]}, changed).matched_count:
-                return
-
-    return handle
-
-
-def newest_wins(customers: Any) -> Handler:
-    """Each message has the whole state. An older one that comes later finds nothing to change."""
-
-    def handle(message: Message) -> None:
-        older = {**C1, "lastNumber": {"$lt": message.sequence}}
-        customers.update_one(older, {"$set": {"balance": message.body["amount"], "lastNumber": message.sequence}})
-
-    return handle
-
-
 def inbox_in_a_transaction(customers: Any) -> Handler:
     """Mark and effect are written together, or neither is. pymongo tries again after a conflict."""
     database = customers.database
@@ -152,48 +87,6 @@ def in_bulk(entries: Any) -> Handler:
         lines = [f"{message.id}-{line}" for line in ("a", "b")]
         first = {"$setOnInsert": {"balance": message.body["amount"]}}
         entries.bulk_write([UpdateOne({"_id": line}, first, upsert=True) for line in lines])
-
-    return handle
-
-
-def phases(orders: Any) -> Handler:
-    """An order is paid and then shipped. What comes too early raises, and is redelivered."""
-    before = {"paid": "placed", "shipped": "paid"}
-
-    def handle(message: Message) -> None:
-        after = message.body["phase"]
-        change = {"$set": {"phase": after}, "$inc": {"balance": message.body["amount"]}, "$push": {"been": after}}
-        changed = orders.update_one({**C1, "phase": before[after]}, change).matched_count
-        if not changed and orders.find_one({**C1, "been": after}) is None:
-            raise LookupError(f"not {before[after]} yet")
-
-    return handle
-
-
-def put_before_it_is_deleted(stores: Mapping[str, Any]) -> Handler:
-    """It takes an order out of one collection only when it is in the other. A redelivery puts the same again, or finds nothing."""
-    pending, customers = stores["pending"], stores["customers"]
-
-    def handle(message: Message) -> None:
-        order = pending.find_one({"_id": message.id})
-        if order:
-            customers.replace_one({"_id": message.id}, order, upsert=True)
-            pending.delete_one({"_id": message.id})
-
-    return handle
-
-
-def gathered(accounts: Any) -> Callable[[Message], Awaitable[None]]:
-    """Both halves of a transfer are under way at once, and each has a mark of its own."""
-    guarded = AsyncGuardedCollection(accounts, SeenIds())
-
-    async def handle(message: Message) -> None:
-        amounts = {"alice": -message.body["amount"], "bob": message.body["amount"]}
-        halves = [
-            guarded.update_one(message, {"_id": account}, {"$inc": {"balance": amount}}, upsert=True)
-            for account, amount in amounts.items()
-        ]
-        await asyncio.gather(*halves)
 
     return handle
 

@@ -130,15 +130,3 @@ def both_guarded_in_one_command(bank: Bank) -> Coroutine:
         bank.store.bulk_write([UpdateOne({"_id": name, "seen": {"$ne": message.id}}, change) for name in ("a", "b")])
 
     return handle
-
-
-def batch_until_nothing_is_left(bank: Bank) -> Coroutine:
-    """It puts all items each time, and each under the ID of its message."""
-
-    async def handle(message: Message) -> None:
-        items = [{"id": f"{message.id}-{line}", "balance": message.body["amount"]} for line in "ab"]
-        left: Any = {bank.store.name: [{"PutRequest": {"Item": item}} for item in items]}
-        while left:
-            left = bank.store.meta.client.batch_write_item(RequestItems=left)["UnprocessedItems"]
-
-    return handle

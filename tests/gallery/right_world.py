@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import queue
 import threading
@@ -11,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pymongo import UpdateOne
 from pymongo.errors import PyMongoError
 
 from onewrite import Message
@@ -113,13 +111,6 @@ def added_by_hand(bank: Bank) -> Coroutine:
     return handle
 
 
-def created_under_its_id(bank: Bank) -> Coroutine:
-    async def handle(message: Message) -> None:
-        await bank.of(message.id).create(balance=message.body["amount"])
-
-    return handle
-
-
 def each_record_under_its_id(bank: Bank) -> Any:
     """Whatever company a record comes in."""
 
@@ -151,29 +142,6 @@ def slept_between_two_reads(bank: Bank) -> Coroutine:
             await bank.read()
             _wait(5)
         return await bank.add(message)
-
-    return handle
-
-
-def one_at_a_time_in_the_loop(bank: Bank) -> Coroutine:
-    """For coroutines: a lock of asyncio."""
-    lock = asyncio.Lock()
-
-    async def handle(message: Message) -> Any:
-        async with lock:
-            return await bank.add(message)
-
-    return handle
-
-
-def pushed_and_added_in_bulk(bank: Bank) -> Coroutine:
-    """One kind of operation is one command, and each operation has its own guard."""
-
-    async def handle(message: Message) -> None:
-        for place in ("c1", "c2"):
-            bank.store.update_one({"_id": place}, {"$setOnInsert": {"balance": 0, "seen": []}}, upsert=True)
-        change = {"$inc": {"balance": message.body["amount"]}, "$push": {"seen": message.id}}
-        bank.store.bulk_write([UpdateOne({"_id": place, "seen": {"$ne": message.id}}, change) for place in ("c1", "c2")])
 
     return handle
 

@@ -56,7 +56,6 @@ RIGHT = {
     "tenant_reset_in_its_context": Case(),
     "balance_of_each_message": Case(),
     "both_guarded_in_one_command": Case(ONE, MONGODB),
-    "batch_until_nothing_is_left": Case(ONE, DYNAMODB),
 }
 
 

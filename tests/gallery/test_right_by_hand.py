@@ -35,13 +35,9 @@ class Work:
 
 DYNAMODB = {
     "put_by_the_id": Work(),
-    "put_by_derived_ids": Work(),
-    "own_attribute_set": Work(observe=contents),
-    "ids_in_the_condition": Work(),
     "mark_in_each_entity": Work(ONE),
     "version_checked": Work(),
     "read_then_condition": Work(stores=("customers", "entries"), content={"customers": ({"id": "c1", "factor": 2},)}),
-    "mark_in_a_transaction": Work(stores=("customers", "processed")),
     "mark_in_a_transaction_with_a_token": Work(stores=("customers", "processed")),
     "taken_in_a_transaction": Work(stores=MOVED, content=PENDING),
     "put_before_it_is_deleted": Work(stores=MOVED, content=PENDING, observe=contents),
@@ -57,22 +53,14 @@ DYNAMODB = {
     "refused_for_now": Work((deposit(1), WITHDRAWAL), content=NEW),
 }
 MONGODB = {
-    "inserted_by_the_id": Work(),
     "inserted_in_any_order": Work(),
-    "filtered_by_the_ids": Work(),
     "found_and_updated": Work(content=NEW),
     "added_by_a_pipeline": Work(),
     "kept_in_a_set": Work(observe=lambda customers: {entry["id"] for entry in customers.find_one({"_id": "c1"})["entries"]}),
-    "own_field_set": Work(observe=contents),
-    "version_checked": Work(content=NEW),
-    "newest_wins": Work(content=NEW),
     "inbox_in_a_transaction": Work(ONE, content=NEW),
     "in_bulk": Work(),
-    "phases": Work(PHASES, content=PLACED),
-    "put_before_it_is_deleted": Work(stores=MOVED, content=PENDING, observe=contents),
 }
 ASYNC_MONGODB = {
-    "gathered": Work(ONE, observe=awaited_balances),
     "awaited_version_checked": Work(content=NEW, observe=awaited_balances),
 }
 LAMBDA = {

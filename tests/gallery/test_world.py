@@ -40,14 +40,10 @@ WRONG = {
     "dropped_when_busy": Case(),
     "left_to_the_first": Case(),
     "marked_before_an_effect_beside": Case(ONE, ON_MONGODB, observe=and_beside),
-    "moved_beside": Case(ONE, ON_MONGODB, observe=and_beside),
-    "counted_beside": Case(ONE, ON_MONGODB, observe=and_beside),
     "upserted_by_a_field": Case(ONE, ON_MONGODB, observe=lambda store: store.count_documents({})),
     "found_and_upserted_by_a_field": Case(ONE, ON_MONGODB, observe=lambda store: store.count_documents({})),
     "duplicate_key_taken_for_a_duplicate": Case(engines=ON_MONGODB),
-    "marked_and_added_in_bulk": Case(ONE, ON_MONGODB),
     "replaced_in_bulk": Case(engines=ON_MONGODB),
-    "added_and_marked_in_bulk": Case(ONE, ON_MONGODB, {"concurrency": 1}),
     "batch_under_its_first_record": Case(BATCH),
     "batch_under_all_its_records": Case(BATCH),
     "record_under_its_place": Case(BATCH),
@@ -71,12 +67,9 @@ RIGHT = {
     "tried_three_times_and_sent_back": Case(ONE),
     "tried_until_it_is_done": Case(),
     "added_by_hand": Case(),
-    "created_under_its_id": Case(),
     "each_record_under_its_id": Case(BATCH),
     "warned_of_at_the_second_receipt": Case(BATCH),
     "slept_between_two_reads": Case(),
-    "one_at_a_time_in_the_loop": Case(engines=("async mongodb",)),
-    "pushed_and_added_in_bulk": Case(engines=ON_MONGODB),
 }
 
 

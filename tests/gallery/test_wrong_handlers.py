@@ -19,7 +19,7 @@ from tests.gallery import (
     wrong_on_both,
     wrong_steps_dynamodb,
 )
-from tests.gallery.cases import CLOSE, OUTBOX, Content, Worlds, added_item, awaited_balances, balances, deposit, handlers_in
+from tests.gallery.cases import CLOSE, OUTBOX, Content, Worlds, awaited_balances, balances, deposit, handlers_in
 
 FEW = 4  # steps, so a counterexample is easy to read
 NEVER_EXPECTED = "processing each message once, one at a time, never ends like this"
@@ -45,10 +45,6 @@ def and_receipts(customers: Any) -> Any:
     return balances(customers), list(OUTBOX)
 
 
-def and_outbox(stores: Any) -> Any:
-    return balances(stores), [sent["receipt"] for sent in stores["outbox"].find({})]
-
-
 async def awaited_amounts(accounts: Any) -> list[int]:
     """Return the amounts without their signs: a schedule may lose either half of a transfer."""
     return sorted(map(abs, (await awaited_balances(accounts)).values()))
@@ -71,19 +67,18 @@ ON_BOTH = {
 }
 COMMON = {
     "read_then_write": Mistake({"c1": 20}),
-    "refusal_taken_for_a_duplicate": Mistake({"c1": 10}, messages=TWO),
     "written_over_the_ledger": Mistake({"c1": 20}, messages=RENAMED, bounds={"concurrency": 1}),
-    "lease_outlived": Mistake({"c1": 20}),
 }
 DYNAMODB = {
     **COMMON,
+    "refusal_taken_for_a_duplicate": Mistake({"c1": 10}, messages=TWO),
+    "lease_outlived": Mistake({"c1": 20}),
     "remembers_the_last_id_only": Mistake({"c1": 120}, messages=TWO),
     "side_effect_before_the_write": Mistake(RECEIPTS, observe=and_receipts),
 }
 MONGODB = {
     **COMMON,
     "remembers_the_last_two_ids": Mistake({"c1": 2110}, messages=(*TWO, deposit(3))),
-    "side_effect_before_the_write": Mistake(RECEIPTS, stores=("customers", "outbox"), observe=and_outbox),
 }
 SAME_AMOUNT = (deposit(1), Message("m2", source="bank", sequence=2, body={"amount": 10}))
 ONE_WORKER = {"concurrency": 1}
@@ -101,16 +96,11 @@ MARKS = {
     "payload_hash_taken_for_the_id": Mistake({"c1": 10}, SAME_AMOUNT, bounds=ALL_DEPOSITS, reason=BROKEN),
     "condition_on_a_misspelt_attribute": Mistake({"c1": 20}),
     "mark_that_expires": Mistake({"c1": 20}, stores=("customers", "processed")),
-    "transaction_taken_for_a_guard": Mistake({"alice": -20, "bob": 20}),
     "token_taken_for_a_mark": Mistake({"c1": 20}),
-    "token_made_in_the_handler": Mistake({"c1": 20}),
     "token_of_the_customer": Mistake({"m1": 10}, TWO, ("entries",)),
     "refused_version_taken_for_a_duplicate": Mistake({"c1": 10}, TWO),
     "version_read_again_without_the_rest": Mistake({"c1": 100}, TWO, steps=5),
-    "set_of_ids_in_memory": Mistake({}, stores=("entries",)),
-    "cached_item": Mistake({"c1": 10}, TWO),
     "deferred_and_forgotten": Mistake({"c1": 10}, TWO),
-    "entry_appended_each_time": Mistake({"c1": 20}),
     "highest_number_kept": Mistake({"c1": 100}, TWO, bounds=ALL_DEPOSITS, reason=BROKEN),
     "balance_taken_for_a_version": Mistake({"c1": 20}),
 }
@@ -121,28 +111,22 @@ STEPS = {
     "tried_again_by_hand": Mistake({"c1": 20}),
     "numbered_by_an_index": Mistake({"c1-1": 100}, TWO, ("entries",), bounds=ONE_WORKER),
     "scanned_before_the_write": Mistake({"c1": 20}),
-    "batch_then_count": Mistake({"c1": 4}),
     "processing_state_left_behind": Mistake({}, reason=NEVER_SETTLED),
     "moved_in_two_steps": PENDING,
-    "sum_of_a_read": Mistake({"c1": 100}, TWO),
     "eventually_consistent_look": Mistake({"c1": 20}, bounds=ONE_WORKER),
     "outbox_emptied_before_it_is_sent": Mistake(({"c1": 10}, []), observe=and_receipts),
     "parked_and_left_there": Mistake({"c1": 10}, TWO, ("customers", "parked")),
     "first_failure_ends_the_batch": Mistake({"c1": 10}, (sqs_event("1", "2"),)),
 }
 DEFAULT_SET = {
-    "upsert_without_the_id": Mistake([10, 10], observe=lambda customers: [*balances(customers).values()]),
     "mark_outside_of_the_transaction": Mistake({"c1": 0}, content=CUSTOMER),
     "conflict_swallowed": Mistake({"c1": 100}, TWO, content=CUSTOMER),
-    "set_of_ids_beside_the_sum": Mistake({"c1": 20}),
     "looked_at_too_late": Mistake({"c1": 20}),
     "conflict_not_looked_at": Mistake({"c1": 10}, TWO, content=CUSTOMER),
-    "numbered_by_a_count": Mistake({"c1-1": 100}, TWO),
     "duplicate_taken_for_an_error": Mistake({"c1": 10}, content=CUSTOMER, reason=NEVER_SETTLED),
     "look_at_a_secondary": Mistake({"c1": 20}, bounds=ONE_WORKER),
 }
 GATHERED = {
-    "gathered": Mistake({"c1": 10, "total": 20}, observe=awaited_balances),
     "failures_gathered": Mistake([10], observe=awaited_amounts),
 }
 GALLERY: list[tuple[str, ModuleType, Mapping[str, Mistake]]] = [
@@ -183,29 +167,3 @@ def test_a_mistake_is_found_in_few_steps(explore: Any, worlds: Worlds, engine: s
 def test_every_wrong_handler_is_tested(handlers: ModuleType) -> None:
     tried = {name for _, module, mistakes in GALLERY if module is handlers for name in mistakes}
     assert sorted(tried) == sorted(handlers_in(handlers))
-
-
-def test_a_minted_id_is_named_for_runs_that_differ(explore: Any, worlds: Worlds) -> None:
-    report = explore(
-        wrong_on_both.id_minted_in_the_handler,
-        messages=[deposit(1)],
-        world=worlds("dynamodb", ("customers",)),
-        observe=balances,
-    )
-    assert "IDs from the message with message.child(name)" in report.nondeterministic
-
-
-def test_a_set_of_ids_in_a_module_is_found(explore: Any, worlds: Worlds) -> None:
-    seen: set[str] = set()  # as if it were a module's: it outlives what `build` makes
-
-    def build(customers: Any) -> Callable[[Message], None]:
-        def handle(message: Message) -> None:
-            if message.id not in seen:
-                seen.add(message.id)
-                customers.update_item(Key={"id": "c1"}, **added_item(message))
-
-        return handle
-
-    report = explore(build, messages=[deposit(1)], world=worlds("dynamodb", ("customers",)), observe=balances)
-    assert not report.ok
-    assert "state that a module keeps" in report.nondeterministic

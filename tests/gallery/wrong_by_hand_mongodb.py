@@ -42,25 +42,6 @@ def conflict_swallowed(customers: Any) -> Handler:
     return handle
 
 
-def upsert_without_the_id(customers: Any) -> Handler:
-    """Its filter finds the customer by name. A duplicate matches nobody, and the upsert makes a second customer of that name."""
-
-    def handle(message: Message) -> None:
-        fresh = {"name": "Ann", "seen": {"$ne": message.id}}
-        customers.update_one(fresh, {**_add(message), "$push": {"seen": message.id}}, upsert=True)
-
-    return handle
-
-
-def set_of_ids_beside_the_sum(customers: Any) -> Handler:
-    """`$addToSet` adds an id once. But `$inc` beside it adds each time."""
-
-    def handle(message: Message) -> None:
-        customers.update_one(C1, {**_add(message), "$addToSet": {"seen": message.id}}, upsert=True)
-
-    return handle
-
-
 def looked_at_too_late(customers: Any) -> Handler:
     """It gets the document as it was before, and sees there that the message was a duplicate. It has been added again by then."""
 
@@ -82,29 +63,6 @@ def conflict_not_looked_at(customers: Any) -> Handler:
         version, balance = customer["version"], customer["balance"] + message.body["amount"]
         changed = {**customer, "balance": balance, "version": version + 1, "seen": [*customer["seen"], message.id]}
         customers.replace_one({**C1, "version": version}, changed)
-
-    return handle
-
-
-def numbered_by_a_count(entries: Any) -> Handler:
-    """It numbers the entries by those that are there. Two messages get the same number."""
-
-    def handle(message: Message) -> None:
-        found = list(entries.find({}))
-        if all(entry["message"] != message.id for entry in found):
-            entry = {"message": message.id, "balance": message.body["amount"]}
-            entries.replace_one({"_id": f"c1-{len(found) + 1}"}, entry, upsert=True)
-
-    return handle
-
-
-def gathered(customers: Any) -> Callable[[Message], Awaitable[None]]:
-    """Both writes are under way at once, so no time is lost. One is guarded, and the other is done each time."""
-    guarded = AsyncGuardedCollection(customers, SeenIds())
-
-    async def handle(message: Message) -> None:
-        counted = customers.update_one({"_id": "total"}, _add(message), upsert=True)
-        await asyncio.gather(guarded.update_one(message, C1, _add(message), upsert=True), counted)
 
     return handle
 

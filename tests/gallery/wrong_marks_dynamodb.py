@@ -69,26 +69,6 @@ def mark_that_expires(stores: Mapping[str, Any]) -> Handler:
     return handle
 
 
-def transaction_taken_for_a_guard(accounts: Any) -> Handler:
-    """It moves money in one transaction, so no half can be lost. But each delivery is a transaction of its own."""
-    client = accounts.meta.client
-
-    def handle(message: Message) -> None:
-        amounts = {"alice": -message.body["amount"], "bob": message.body["amount"]}
-        halves = [
-            {
-                "TableName": accounts.name,
-                "Key": {"id": account},
-                "UpdateExpression": "ADD balance :n",
-                "ExpressionAttributeValues": {":n": amount},
-            }
-            for account, amount in amounts.items()
-        ]
-        client.transact_write_items(TransactItems=[{"Update": half} for half in halves])
-
-    return handle
-
-
 def token_taken_for_a_mark(accounts: Any) -> Handler:
     """The id of the message is the token of the transaction. DynamoDB forgets it after ten minutes, and the message may come later."""
     client = accounts.meta.client
@@ -96,18 +76,6 @@ def token_taken_for_a_mark(accounts: Any) -> Handler:
     def handle(message: Message) -> None:
         effect = {"TableName": accounts.name, "Key": C1, **added_item(message)}
         client.transact_write_items(TransactItems=[{"Update": effect}], ClientRequestToken=message.id)
-
-    return handle
-
-
-def token_made_in_the_handler(accounts: Any) -> Handler:
-    """Its token is good for the tries of one delivery. The next delivery makes another token."""
-    client = accounts.meta.client
-    numbers = itertools.count()  # people take a random token, which would differ from run to run
-
-    def handle(message: Message) -> None:
-        effect = {"TableName": accounts.name, "Key": C1, **added_item(message)}
-        client.transact_write_items(TransactItems=[{"Update": effect}], ClientRequestToken=f"try-{next(numbers)}")
 
     return handle
 
@@ -181,35 +149,6 @@ def _conflict(customers: Any, message: Message, balance: int, version: int) -> i
     return None
 
 
-def set_of_ids_in_memory(entries: Any) -> Handler:
-    """It keeps the ids in a set of the process. Nothing is left of a message whose write was refused, except its id in the set."""
-    seen: set[str] = set()
-
-    def handle(message: Message) -> None:
-        if message.id not in seen:
-            seen.add(message.id)
-            entries.put_item(Item={"id": message.id, "balance": message.body["amount"]})
-
-    return handle
-
-
-def cached_item(customers: Any) -> Handler:
-    """It keeps what it has read, to save a read for each message. Two messages change copies of it that do not know each other."""
-    cache: dict[str, Any] = {}
-
-    def handle(message: Message) -> None:
-        if "c1" not in cache:
-            cache["c1"] = customers.get_item(Key=C1, ConsistentRead=True).get("Item", {**C1, "balance": 0, "seen": []})
-        customer = cache["c1"]
-        if message.id not in customer["seen"]:
-            balance = int(customer["balance"]) + message.body["amount"]
-            changed = {**C1, "balance": balance, "seen": [*customer["seen"], message.id]}
-            customers.put_item(Item=changed)
-            cache["c1"] = changed
-
-    return handle
-
-
 def deferred_and_forgotten(customers: Any) -> Handler:
     """It returns an outcome of its own. So the queue deletes a message that was to wait for an earlier one."""
     guarded = GuardedTable(customers, InSequence())
@@ -217,20 +156,6 @@ def deferred_and_forgotten(customers: Any) -> Handler:
     def handle(message: Message) -> Outcome:
         guarded.update_item(message, Key=C1, **added_item(message))
         return Applied(message)
-
-    return handle
-
-
-def entry_appended_each_time(customers: Any) -> Handler:
-    """Each entry of the list has the id of its message, but nothing keeps out a second entry of the same id."""
-
-    def handle(message: Message) -> None:
-        entry = {"id": message.id, "amount": message.body["amount"]}
-        customers.update_item(
-            Key=C1,
-            UpdateExpression="SET entries = list_append(if_not_exists(entries, :none), :entry) ADD balance :n",
-            ExpressionAttributeValues={":none": [], ":entry": [entry], ":n": entry["amount"]},
-        )
 
     return handle
 

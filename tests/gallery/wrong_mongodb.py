@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from pymongo.errors import DuplicateKeyError
 
-from onewrite import Message, Outcome, SeenIds
+from onewrite import Message, SeenIds
 from onewrite.mongodb import GuardedCollection
-from tests.gallery.cases import NOW
 
 Handler = Callable[[Message], Any]
 
@@ -31,24 +29,6 @@ def read_then_write(customers: Any) -> Handler:
     def handle(message: Message) -> None:
         if customers.find_one({**C1, "seen": message.id}) is None:
             customers.update_one(C1, _add_and_mark(message), upsert=True)
-
-    return handle
-
-
-def refusal_taken_for_a_duplicate(customers: Any) -> Handler:
-    """It takes E11000 for a duplicate. But the document may also have been created by another message meanwhile.
-
-    An upsert with `{"seen": {"$ne": id}}` in its filter consists of the same two steps, and fails with the same E11000.
-    """
-
-    def handle(message: Message) -> str:
-        fresh = {**C1, "seen": {"$ne": message.id}}
-        if customers.update_one(fresh, _add_and_mark(message)).matched_count == 0:
-            try:
-                customers.insert_one({**C1, "balance": message.body["amount"], "seen": [message.id]})
-            except DuplicateKeyError:
-                return "duplicate"
-        return "done"
 
     return handle
 
@@ -77,34 +57,5 @@ def remembers_the_last_two_ids(customers: Any) -> Handler:
             customers.update_one(fresh, {**_add(message), **mark}, upsert=True)
         except DuplicateKeyError:  # it is there, or another message has created it at the same time
             customers.update_one(fresh, {**_add(message), **mark})
-
-    return handle
-
-
-def lease_outlived(customers: Any) -> Handler:
-    """It takes a lock that expires, in case its worker dies. A slow worker goes on after its lock has expired."""
-    minutes = itertools.count(NOW, 60)
-
-    def handle(message: Message) -> None:
-        now = next(minutes)
-        free = {**C1, "seen": {"$ne": message.id}, "lockedUntil": {"$not": {"$gte": now}}}
-        try:
-            customers.update_one(free, {"$set": {"lockedUntil": now + 30}}, upsert=True)
-        except DuplicateKeyError as refusal:
-            if customers.find_one({**C1, "seen": message.id}):
-                return
-            raise TimeoutError("locked: come again") from refusal
-        customers.update_one(C1, {**_add_and_mark(message), "$unset": {"lockedUntil": ""}})
-
-    return handle
-
-
-def side_effect_before_the_write(stores: Mapping[str, Any]) -> Handler:
-    """It sends the receipt before the write. A redelivery has sent a second one before the guard refuses it."""
-    customers, outbox = GuardedCollection(stores["customers"], SeenIds()), stores["outbox"]
-
-    def handle(message: Message) -> Outcome:
-        outbox.insert_one({"receipt": message.id})
-        return customers.update_one(message, C1, _add(message), upsert=True)
 
     return handle

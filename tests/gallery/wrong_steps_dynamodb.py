@@ -109,18 +109,6 @@ def scanned_before_the_write(customers: Any) -> Handler:
     return handle
 
 
-def batch_then_count(entries: Any) -> Handler:
-    """It writes the lines of an order, which may be done twice, and then counts them in another item, which may not."""
-
-    def handle(message: Message) -> None:
-        with entries.batch_writer() as batch:
-            for line in ("a", "b"):
-                batch.put_item(Item={"id": f"{message.id}-{line}"})
-        entries.update_item(Key=C1, UpdateExpression="ADD balance :n", ExpressionAttributeValues={":n": 2})
-
-    return handle
-
-
 def processing_state_left_behind(orders: Any) -> Handler:
     """It lets nobody else work on an order that is being processed. An order whose worker has died is so forever."""
     refused = orders.meta.client.exceptions.ConditionalCheckFailedException
@@ -145,23 +133,6 @@ def moved_in_two_steps(stores: Mapping[str, Any]) -> Handler:
         taken = stores["pending"].delete_item(Key=C1, ReturnValues="ALL_OLD").get("Attributes")
         if taken:
             stores["customers"].put_item(Item=taken)
-
-    return handle
-
-
-def sum_of_a_read(customers: Any) -> Handler:
-    """It sets the sum that it has worked out, with the id beside it. Two messages work it out from the same balance."""
-
-    def handle(message: Message) -> None:
-        customer = customers.get_item(Key=C1, ConsistentRead=True).get("Item", {})
-        if message.id in customer.get("seen", ()):
-            return
-        balance = int(customer.get("balance", 0)) + message.body["amount"]
-        customers.update_item(
-            Key=C1,
-            UpdateExpression="SET balance = :balance ADD seen :ids",
-            ExpressionAttributeValues={":balance": balance, ":ids": {message.id}},
-        )
 
     return handle
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, ConnectTimeoutError, ReadTimeoutError
-from pymongo import DeleteOne, InsertOne, UpdateOne
+from pymongo import DeleteOne, InsertOne
 from pymongo.errors import (
     AutoReconnect,
-    BulkWriteError,
     DuplicateKeyError,
     ExecutionTimeout,
     NetworkTimeout,
@@ -144,28 +143,6 @@ def marked_before_an_effect_beside(bank: Bank) -> Coroutine:
     return handle
 
 
-def moved_beside(bank: Bank) -> Coroutine:
-    """It deletes the document before it inserts it into the archive."""
-
-    async def handle(message: Message) -> None:
-        bank.store.update_one({"_id": message.id}, {"$setOnInsert": {"done": False}}, upsert=True)
-        if (found := bank.store.find_one_and_delete({"_id": message.id, "done": False})) is not None:
-            bank.store.database.effects.replace_one({"_id": message.id}, found, upsert=True)
-
-    return handle
-
-
-def counted_beside(bank: Bank) -> Coroutine:
-    """It finds its mark in one collection, and counts in another before it marks."""
-
-    async def handle(message: Message) -> None:
-        if bank.store.find_one({"_id": message.id}) is None:
-            bank.store.database.effects.update_one({"_id": message.id}, {"$inc": {"n": 1}}, upsert=True)
-            bank.store.update_one({"_id": message.id}, {"$inc": {"n": 1}}, upsert=True)
-
-    return handle
-
-
 # --- two upserts find nothing ------------------------------------------------------------------------------------------
 
 
@@ -204,19 +181,6 @@ def duplicate_key_taken_for_a_duplicate(bank: Bank) -> Coroutine:
 # --- a bulk write is several commands ----------------------------------------------------------------------------------
 
 
-def marked_and_added_in_bulk(bank: Bank) -> Coroutine:
-    """The mark and its effect are in one call, but pymongo sends two commands."""
-
-    async def handle(message: Message) -> None:
-        change = UpdateOne(bank.key, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
-        try:
-            bank.store.bulk_write([InsertOne({"_id": message.id}), change])
-        except BulkWriteError:
-            return
-
-    return handle
-
-
 def replaced_in_bulk(bank: Bank) -> Coroutine:
     """Between the deletion and the insertion there is no customer, and another message starts from zero."""
 
@@ -224,17 +188,6 @@ def replaced_in_bulk(bank: Bank) -> Coroutine:
         customer = bank.store.find_one(bank.key) or {"balance": 0}
         new = {**bank.key, "balance": max(customer["balance"], message.body["amount"])}
         bank.store.bulk_write([DeleteOne(bank.key), InsertOne(new)])
-
-    return handle
-
-
-def added_and_marked_in_bulk(bank: Bank) -> Coroutine:
-    """It looks for the mark, and writes it after the effect: a crash between the commands repeats the effect."""
-
-    async def handle(message: Message) -> None:
-        if bank.store.find_one({"_id": message.id}) is None:
-            change = UpdateOne(bank.key, {"$inc": {"balance": message.body["amount"]}}, upsert=True)
-            bank.store.bulk_write([change, InsertOne({"_id": message.id})])
 
     return handle
 
