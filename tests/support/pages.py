@@ -16,7 +16,6 @@ from unittest import mock
 
 import pytest
 
-from onewrite.testing import moto_table
 from onewrite.testing.standins import stores
 from onewrite.testing.standins.collection import AsyncStandInDatabase, StandInClient
 
@@ -42,7 +41,7 @@ class HTTPException(Exception):
 
 @contextmanager
 def a_shop() -> Iterator[None]:
-    """Make the tables `orders`, and `idempotency` for Powertools, and as much of FastAPI as docs/recipes.md uses."""
+    """As much of FastAPI as docs/recipes.md uses, and the region of its tables."""
     fastapi = SimpleNamespace(FastAPI=FastAPI, HTTPException=HTTPException, Header=lambda: None)
     region = {
         "AWS_DEFAULT_REGION": "eu-west-1",
@@ -52,8 +51,6 @@ def a_shop() -> Iterator[None]:
     # Only FastAPI is taken out again. What a page imports stays, because a second copy of a package knows nothing of the first.
     with (
         pytest.MonkeyPatch.context() as patch,
-        moto_table("orders"),
-        moto_table("idempotency", "id"),
         mock.patch.dict("os.environ", region),
     ):
         patch.setitem(sys.modules, "fastapi", cast("ModuleType", fastapi))
@@ -90,7 +87,6 @@ def a_workflow() -> Iterator[None]:
 
 WORLDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "docs/brokers.md": a_server,
-    "docs/models.md": a_shop,
     "docs/recipes.md": a_shop,
     "docs/workflows.md": a_workflow,
 }
