@@ -8,7 +8,7 @@ from inspect import iscoroutine, iscoroutinefunction, unwrap
 from typing import Any, TypeVar, cast
 
 from onewrite.core.flow import meter
-from onewrite.core.forgotten import check_arguments
+from onewrite.core.hook import check_arguments
 from onewrite.core.ledgers.entry import Terms
 from onewrite.errors import ConfigurationError
 

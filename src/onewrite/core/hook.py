@@ -1,14 +1,21 @@
-"""A hook around every guarded call. A room above this one can follow the calls of the code that it runs."""
+"""What surrounds every guarded call: a hook, through which a room above this one can follow the calls of the code that it runs, and
+an error that names a missing argument.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
-from typing import Any, Protocol, TypeVar, cast
+from inspect import Parameter, signature, unwrap
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from onewrite.core.forgotten import check_arguments
+from onewrite.core.ledgers.ledger import check_message
+from onewrite.errors import InvalidMessage, InvalidUpdate
+from onewrite.message import Message
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class FollowedCall(Protocol):
@@ -42,25 +49,17 @@ hook = Hook()
 
 
 def followed(function: F, *, is_hint: bool = False) -> F:
-    """Wrap a method of a blocking store so that its calls can be followed."""
+    """Wrap a method of a blocking store so that its calls can be followed. `is_hint`: the method only reads."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not hook.followers:
-            try:
-                return function(*args, **kwargs)
-            except TypeError:
-                check_arguments(function, args, kwargs)
-                raise
-        followed_call = hook.begin(args, kwargs, is_hint=is_hint)
+        followed_call = hook.begin(args, kwargs, is_hint=is_hint) if hook.followers else None
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            followed_call.fail(error)
-            if isinstance(error, TypeError):
-                check_arguments(function, args, kwargs)
+            _report_error(error, followed_call, function, args, kwargs)
             raise
-        return followed_call.end(result)
+        return result if followed_call is None else followed_call.end(result)
 
     return cast("F", call)
 
@@ -70,30 +69,81 @@ def followed_hint(function: F) -> F:
     return followed(function, is_hint=True)
 
 
-def followed_async(function: F, *, is_hint: bool = False) -> F:
-    """Wrap a method of an asynchronous store, like `followed`."""
+def as_async(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the method of a blocking store as a method of its asynchronous counterpart, whose `_run` must be awaited."""
+    function: Any = unwrap(method)
 
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        if not hook.followers:
-            try:
-                return await function(*args, **kwargs)
-            except TypeError:
-                check_arguments(function, args, kwargs)
-                raise
-        followed_call = hook.begin(args, kwargs, is_hint=is_hint)
+        return await function(*args, **kwargs)
+
+    call.__qualname__ = f"Async{function.__qualname__.removeprefix('Async')}"
+    return call
+
+
+def followed_async(
+    method: Callable[Concatenate[Any, P], T], *, is_hint: bool = False
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the method like `as_async`, so that its calls can be followed."""
+    function = as_async(method)
+
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        followed_call = hook.begin(args, kwargs, is_hint=is_hint) if hook.followers else None
         try:
             result = await function(*args, **kwargs)
         except BaseException as error:
-            followed_call.fail(error)
-            if isinstance(error, TypeError):
-                check_arguments(function, args, kwargs)
+            _report_error(error, followed_call, function, args, kwargs)
             raise
-        return followed_call.end(result)
+        return result if followed_call is None else followed_call.end(result)
 
-    return cast("F", call)
+    return call
 
 
-def followed_async_hint(function: F) -> F:
-    """Wrap an asynchronous method that only reads, like `followed`."""
-    return followed_async(function, is_hint=True)
+def _report_error(
+    error: BaseException, call: FollowedCall | None, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Report the error of a call. If the call lacks an argument, raise an error that names it."""
+    if call is not None:
+        call.fail(error)
+    if isinstance(error, TypeError):
+        check_arguments(function, args, kwargs)
+
+
+def check_arguments(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise if this call of a store's method, which raised a TypeError, lacks an argument. `args` begins with the store.
+
+    If you forget the message, the key takes its place, and Python reports that the last argument is missing. This error names the message.
+    """
+    method = unwrap(method)
+    accepted = signature(method)
+    try:
+        accepted.bind(*args, **kwargs)
+    except TypeError:
+        pass
+    else:
+        return  # something else raised the TypeError
+    try:
+        given = accepted.bind_partial(*args, **kwargs).arguments
+    except TypeError:
+        return  # a surplus argument, which Python names
+    _, first, *_ = accepted.parameters
+    lead = given.get(first)
+    if first not in given:
+        raise InvalidMessage(f"{method.__name__}: the message is missing. Pass it first: {method.__name__}({first}, ...).")
+    if first == "message":
+        check_message(lead)
+    elif callable(lead) or isinstance(lead, Message):
+        raise InvalidMessage(
+            f"{method.__name__}: expected a list of messages first, got a {type(lead).__name__}. Write {method.__name__}([message, ...], function)."
+        )
+    kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    required = [
+        name for name, each in accepted.parameters.items() if each.default is Parameter.empty and each.kind not in kinds
+    ]
+    missing = [name for name in required if name not in given]
+    is_plural = len(missing) > 1
+    raise InvalidUpdate(
+        f"{method.__name__}: the argument{'s' if is_plural else ''} {' and '.join(missing)} {'are' if is_plural else 'is'} missing. Nothing was "
+        f"sent. Write {method.__name__}({', '.join(required[1:])})."
+    )

@@ -19,8 +19,8 @@ from onewrite.core.features.effects import (
 )
 from onewrite.core.features.event import Emit, Outbox, require_outboxes
 from onewrite.core.features.tombstone import Tombstones
-from onewrite.core.flow import Run, arun, call_async, run
-from onewrite.core.hook import followed, followed_async, followed_async_hint, followed_hint
+from onewrite.core.flow import Run, arun, run
+from onewrite.core.hook import as_async, followed, followed_async, followed_hint
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
 from onewrite.dynamodb.deletes import delete
@@ -300,35 +300,19 @@ class AsyncGuardedTable(_Store):
     _is_async = True
     _runs = cast("Run", arun), cast("Run", arun_typed)
 
-    @followed_async
-    async def update_item(
-        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[UpdateItemArguments]
-    ) -> Outcome:
-        """Update the item once per message. `Applied.entity` has the attributes that `ReturnValues` requests. `finishes` is the effect that the write ends."""
-        return await call_async(GuardedTable.update_item, self, message, emit=emit, finishes=finishes, **native)
+    update_item = followed_async(GuardedTable.update_item)
+    put_item = followed_async(GuardedTable.put_item)
+    delete_item = followed_async(GuardedTable.delete_item)
+    remember = followed_async(GuardedTable.remember)
+    begin_effect = followed_async(GuardedTable.begin_effect)
+    perform_effect = followed_async(GuardedTable.perform_effect)
+    release_effect = as_async(GuardedTable.release_effect)
+    open_effects = as_async(GuardedTable.open_effects)
+    preview = followed_async(GuardedTable.preview, is_hint=True)
+    get_item = as_async(GuardedTable.get_item)
 
     @followed_async
-    async def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
-        """Create the item. An existing item is never replaced: the outcome is then `Duplicate` or `Rejected`."""
-        return await call_async(GuardedTable.put_item, self, message, emit=emit, **native)
-
-    @followed_async
-    async def delete_item(self, message: Message, *, emit: Emit = None, **native: Unpack[DeleteItemArguments]) -> Outcome:
-        """Delete the item, and leave a tombstone that refuses late messages. The table needs `tombstones=`.
-
-        With `ReturnValues="ALL_OLD"`, `Applied.entity` is the deleted item.
-        """
-        return await call_async(GuardedTable.delete_item, self, message, emit=emit, **native)
-
-    @followed_async
-    async def remember(
-        self, message: Message, *, emit: Emit = None, finishes: Claim | None = None, **native: Unpack[RememberArguments]
-    ) -> Outcome:
-        """Remember the message without changing your attributes. A missing item is created."""
-        return await call_async(GuardedTable.remember, self, message, emit=emit, finishes=finishes, **native)
-
-    @followed_async
-    async def update_batch(
+    def update_batch(
         self,
         messages: Iterable[Message],
         function: Callable[[list[Message]], Mapping[str, Any] | Awaitable[Mapping[str, Any]]],
@@ -340,70 +324,4 @@ class AsyncGuardedTable(_Store):
         It can be asynchronous.
         """
         flow = update_batch(self._flows, messages, self._untype_result(function))
-        return await cast("Awaitable[list[Outcome]]", self._run(flow, self._target))
-
-    @followed_async
-    async def begin_effect(
-        self,
-        message: Message,
-        name: str,
-        *,
-        lease: timedelta,
-        key_valid_for: timedelta,
-        after: Uncertain | None = None,
-        **native: Unpack[EffectArguments],
-    ) -> BeginOutcome:
-        """Begin an effect of the message. `Begun` gives this worker alone the right to perform it, for example to charge a card, until `lease` ends.
-
-        `key_valid_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
-        `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
-        """
-        return await call_async(
-            GuardedTable.begin_effect, self, message, name, lease=lease, key_valid_for=key_valid_for, after=after, **native
-        )
-
-    @followed_async
-    async def perform_effect(
-        self,
-        message: Message,
-        name: str,
-        function: EffectFunction,
-        *,
-        lease: timedelta,
-        key_valid_for: timedelta,
-        then: Then,
-        **native: Unpack[EffectArguments],
-    ) -> Outcome:
-        """Begin an effect, call `function(effect)`, and finish with the `update_item` whose arguments `then(result)` returns."""
-        return await call_async(
-            GuardedTable.perform_effect,
-            self,
-            message,
-            name,
-            function,
-            lease=lease,
-            key_valid_for=key_valid_for,
-            then=then,
-            **native,
-        )
-
-    async def release_effect(self, effect: Begun, *, sent: bool = True) -> None:
-        """End the effect's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin_effect` or
-        write of the message removes the effect, and a delete doesn't wait for it.
-        """
-        return await call_async(GuardedTable.release_effect, self, effect, sent=sent)
-
-    async def open_effects(self, **native: Unpack[PreviewArguments]) -> list[Busy | Uncertain]:
-        """Return the entity's open effects: `Busy` while their lease lasts, then `Uncertain`. An effect that was released with `sent=False` is
-        `Busy` with a time in the past: its message can be begun or written at once.
-        """
-        return await call_async(GuardedTable.open_effects, self, **native)
-
-    @followed_async_hint
-    async def preview(self, message: Message, **native: Unpack[PreviewArguments]) -> Outcome:
-        """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
-        return await call_async(GuardedTable.preview, self, message, **native)
-
-    async def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:
-        """Return the entity without its ledger, or None."""
-        return await call_async(GuardedTable.get_item, self, **native)
+        return self._run(flow, self._target)

@@ -20,8 +20,8 @@ from onewrite.core.features.effects import (
 )
 from onewrite.core.features.event import Emit, Outbox, require_outboxes
 from onewrite.core.features.tombstone import Tombstones
-from onewrite.core.flow import Run, arun, call_async, run
-from onewrite.core.hook import followed, followed_async, followed_async_hint, followed_hint
+from onewrite.core.flow import Run, arun, run
+from onewrite.core.hook import as_async, followed, followed_async, followed_hint
 from onewrite.core.label import is_ours
 from onewrite.core.ledgers import Ledger
 from onewrite.core.pipeline import read_outcome
@@ -298,74 +298,21 @@ class AsyncGuardedCollection(_Store):
 
     _is_async, _run = True, cast("Run", staticmethod(arun))
 
-    @followed_async
-    async def update_one(
-        self,
-        message: Message,
-        filter: Document,
-        update: Update,
-        *,
-        emit: Emit = None,
-        finishes: Claim | None = None,
-        **native: Unpack[UpdateOneArguments],
-    ) -> Outcome:
-        """Update the document once per message. `update` is an operator document or a pipeline. `finishes` is the effect that the write ends."""
-        return await call_async(
-            GuardedCollection.update_one, self, message, filter, update, emit=emit, finishes=finishes, **native
-        )
+    update_one = followed_async(GuardedCollection.update_one)
+    find_one_and_update = followed_async(GuardedCollection.find_one_and_update)
+    insert_one = followed_async(GuardedCollection.insert_one)
+    delete_one = followed_async(GuardedCollection.delete_one)
+    find_one_and_delete = followed_async(GuardedCollection.find_one_and_delete)
+    remember = followed_async(GuardedCollection.remember)
+    begin_effect = followed_async(GuardedCollection.begin_effect)
+    perform_effect = followed_async(GuardedCollection.perform_effect)
+    release_effect = as_async(GuardedCollection.release_effect)
+    open_effects = as_async(GuardedCollection.open_effects)
+    preview = followed_async(GuardedCollection.preview, is_hint=True)
+    find_one = as_async(GuardedCollection.find_one)
 
     @followed_async
-    async def find_one_and_update(
-        self,
-        message: Message,
-        filter: Document,
-        update: Update,
-        *,
-        emit: Emit = None,
-        finishes: Claim | None = None,
-        **native: Unpack[FindOneAndUpdateArguments],
-    ) -> Outcome:
-        """Update the document once per message. `Applied.entity` is the document before or after the update, as in pymongo."""
-        return await call_async(
-            GuardedCollection.find_one_and_update, self, message, filter, update, emit=emit, finishes=finishes, **native
-        )
-
-    @followed_async
-    async def insert_one(
-        self, message: Message, document: Document, *, emit: Emit = None, **native: Unpack[InsertOneArguments]
-    ) -> Outcome:
-        """Create the document. If it exists already, the outcome is `Duplicate` or `Rejected`."""
-        return await call_async(GuardedCollection.insert_one, self, message, document, emit=emit, **native)
-
-    @followed_async
-    async def delete_one(
-        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[DeleteOneArguments]
-    ) -> Outcome:
-        """Delete the document, and leave a tombstone that refuses late messages. The collection needs `tombstones=`."""
-        return await call_async(GuardedCollection.delete_one, self, message, filter, emit=emit, **native)
-
-    @followed_async
-    async def find_one_and_delete(
-        self, message: Message, filter: Document, *, emit: Emit = None, **native: Unpack[FindOneAndDeleteArguments]
-    ) -> Outcome:
-        """Delete the document like `delete_one`. `Applied.entity` is the deleted document."""
-        return await call_async(GuardedCollection.find_one_and_delete, self, message, filter, emit=emit, **native)
-
-    @followed_async
-    async def remember(
-        self,
-        message: Message,
-        filter: Document,
-        *,
-        emit: Emit = None,
-        finishes: Claim | None = None,
-        **native: Unpack[UpdateOneArguments],
-    ) -> Outcome:
-        """Remember the message without changing your fields. A missing document is created, unless you pass `upsert=False`."""
-        return await call_async(GuardedCollection.remember, self, message, filter, emit=emit, finishes=finishes, **native)
-
-    @followed_async
-    async def update_batch(
+    def update_batch(
         self,
         messages: Iterable[Message],
         function: Callable[[list[Message]], Mapping[str, Any] | Awaitable[Mapping[str, Any]]],
@@ -375,81 +322,4 @@ class AsyncGuardedCollection(_Store):
         `function` takes the fresh messages, and returns the arguments of the `update_one` or `find_one_and_update` with their changes, or
         only a `filter` to remember them, and optionally `emit`. It's called again with fewer messages if some are duplicates. It can be asynchronous.
         """
-        return await arun(update_batch(self._flows, messages, function), self._target)
-
-    @followed_async
-    async def begin_effect(
-        self,
-        message: Message,
-        name: str,
-        filter: Document,
-        *,
-        lease: timedelta,
-        key_valid_for: timedelta,
-        after: Uncertain | None = None,
-        **native: Unpack[EffectArguments],
-    ) -> BeginOutcome:
-        """Begin an effect of the message. `Begun` gives this worker alone the right to perform it, for example to charge a card, until `lease` ends.
-
-        `key_valid_for` is how long the effect's provider recognizes its idempotency key: at least the lease plus ten minutes, or
-        `timedelta(0)` if the provider has no keys. `after` permits a new attempt if an operator knows that the effect didn't happen.
-        """
-        return await call_async(
-            GuardedCollection.begin_effect,
-            self,
-            message,
-            name,
-            filter,
-            lease=lease,
-            key_valid_for=key_valid_for,
-            after=after,
-            **native,
-        )
-
-    @followed_async
-    async def perform_effect(
-        self,
-        message: Message,
-        name: str,
-        function: EffectFunction,
-        filter: Document,
-        *,
-        lease: timedelta,
-        key_valid_for: timedelta,
-        then: Then,
-        **native: Unpack[EffectArguments],
-    ) -> Outcome:
-        """Begin an effect, call `function(effect)`, and finish with the `update_one` whose arguments `then(result)` returns."""
-        return await call_async(
-            GuardedCollection.perform_effect,
-            self,
-            message,
-            name,
-            function,
-            filter,
-            lease=lease,
-            key_valid_for=key_valid_for,
-            then=then,
-            **native,
-        )
-
-    async def release_effect(self, effect: Begun, *, sent: bool = True) -> None:
-        """End the effect's lease now, if this worker still has it. Pass `sent=False` if the effect wasn't sent: then the next `begin_effect` or
-        write of the message removes the effect, and a delete doesn't wait for it.
-        """
-        return await call_async(GuardedCollection.release_effect, self, effect, sent=sent)
-
-    async def open_effects(self, filter: Document, **native: Unpack[EffectArguments]) -> list[Busy | Uncertain]:
-        """Return the entity's open effects: `Busy` while their lease lasts, then `Uncertain`. An effect that was released with `sent=False` is
-        `Busy` with a time in the past: its message can be begun or written at once.
-        """
-        return await call_async(GuardedCollection.open_effects, self, filter, **native)
-
-    @followed_async_hint
-    async def preview(self, message: Message, filter: Document, **native: Unpack[PreviewArguments]) -> Outcome:
-        """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
-        return await call_async(GuardedCollection.preview, self, message, filter, **native)
-
-    async def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:
-        """Return the entity without its ledger, or None."""
-        return await call_async(GuardedCollection.find_one, self, filter, **native)
+        return self._run(update_batch(self._flows, messages, function), self._target)
