@@ -32,7 +32,7 @@ from onewrite import (
     TakenOver,
     Uncertain,
 )
-from onewrite.core.features.claims import MAX_EFFECT_SKEW
+from onewrite.core.features.effects import MAX_EFFECT_SKEW
 from onewrite.core.ledgers import Ledger
 from tests.contract.stores import NOW, MakeShop, Shop
 

@@ -11,7 +11,7 @@ import pytest
 
 from onewrite import InvalidUpdate, LedgerMismatch, Message
 from onewrite.core.effect import Effect, read_effect
-from onewrite.core.features.claims import EffectRequest, check_begin, make_effect
+from onewrite.core.features.effects import EffectRequest, check_begin, make_effect
 
 NOW = 1_790_000_000.0
 M1 = Message("m1", source="s", sequence=7)

@@ -9,8 +9,7 @@ import pytest
 
 from onewrite import Begun, Busy, EntityTooLarge, HighWaterMark, InSequence, LedgerMismatch, Message, Rejected, SeenIds
 from onewrite.core.effect import Effect
-from onewrite.core.features.claims import EffectRequest, make_effect
-from onewrite.core.features.effects import begin_effect, finish, perform_effect
+from onewrite.core.features.effects import EffectRequest, begin_effect, finish, make_effect, perform_effect
 from onewrite.core.flow import Call, Do
 from onewrite.core.ledgers import Ledger
 from onewrite.core.ledgers.seen_ids import hash_message

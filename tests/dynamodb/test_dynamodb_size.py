@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.types import Binary
 
-from onewrite.dynamodb.size import measure_item, measure_value
+from onewrite.dynamodb.values import measure_item, measure_value
 
 
 @pytest.mark.parametrize(

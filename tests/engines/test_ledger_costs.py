@@ -13,8 +13,7 @@ import pytest
 from onewrite import Applied, HighWaterMark, InSequence, Message, SeenIds
 from onewrite.core.ledgers.ring import make_window
 from onewrite.dynamodb import GuardedTable
-from onewrite.dynamodb.size import MAX_ITEM_BYTES, measure_item
-from onewrite.dynamodb.values import plain_values
+from onewrite.dynamodb.values import MAX_ITEM_BYTES, measure_item, plain_values
 from onewrite.testing.servers.engines import Dynoxide
 from tests.engines.stores import billed
 from tests.support.pages import ROOT

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from onewrite import BeginOutcome, Message, Outcome, SeenIds, Uncertain
-from onewrite.core.features.claims import Claim
+from onewrite.core.features.effects import Claim
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from tests.gallery.cases import NOW

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onewrite.lean.bodies import build_body
-from onewrite.lean.responses import Parser
+from onewrite.lean.bodies import Parser, build_body
 from onewrite.lean.wire import Response, UnclearResponse, UnreadableResponse, read_response
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\nX-A: 1\r\nx-a: 2\r\n\r\nhello"

@@ -9,7 +9,7 @@ import pytest
 
 from onewrite import Applied, ConfigurationError, InvalidUpdate, Message, Missing, Rejected, SeenIds, Tombstones
 from onewrite.mongodb import GuardedCollection
-from onewrite.mongodb.indexes import check_unique_indexes
+from onewrite.mongodb.settings import check_unique_indexes
 from onewrite.testing.standins.stores import mongomock_collection
 from onewrite.testing.taps.faults import Faults
 

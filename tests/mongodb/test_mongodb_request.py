@@ -16,8 +16,8 @@ from onewrite.core.write import NO_EFFECT, Write
 from onewrite.mongodb.dialect import GuardedUpdate, build_insert
 from onewrite.mongodb.dialect import build_update as guard_request
 from onewrite.mongodb.expression import check_update, read_entity_key
-from onewrite.mongodb.indexes import check_id_index, check_indexes
 from onewrite.mongodb.layout import canonical
+from onewrite.mongodb.settings import check_id_index, check_indexes
 
 NOW = 1_790_000_000.0
 M5 = Message("m5", source="s", sequence=5)

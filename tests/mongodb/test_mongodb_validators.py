@@ -6,7 +6,7 @@ import pytest
 from pymongo.errors import OperationFailure, WriteError
 
 from onewrite import ConfigurationError
-from onewrite.mongodb.validators import check_refusal
+from onewrite.mongodb.settings import check_refusal
 
 
 def failure(code: int, *names: str) -> OperationFailure:

@@ -16,8 +16,7 @@ from botocore.exceptions import ClientError
 
 from onewrite.core.effect import Effect
 from onewrite.core.engine import Engine, FinalWrite, Landed, Native, Refusal
-from onewrite.core.features.claims import Claim
-from onewrite.core.features.effects import finish
+from onewrite.core.features.effects import Claim, finish
 from onewrite.core.features.event import Outbox, make_emitter
 from onewrite.core.features.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.flow import (
@@ -41,9 +40,11 @@ from onewrite.dynamodb.dialect import RequestBuilder, build_change, build_update
 from onewrite.dynamodb.expression import LEGACY, ExpressionTooLong, Placeholders, check_names, make_table_error, read_mapping
 from onewrite.dynamodb.layout import canonical, locate_effect, read_image, without_ledger
 from onewrite.dynamodb.native import UpdateItemArguments
-from onewrite.dynamodb.size import MAX_ITEM_BYTES, measure_item, measure_value
 from onewrite.dynamodb.values import (
+    MAX_ITEM_BYTES,
     check_low_level_client,
+    measure_item,
+    measure_value,
     plain_values,
     readable_values,
     sendable,

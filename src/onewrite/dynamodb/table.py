@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Unpack, cast, overload
 
 from onewrite.core.clock import random_name, wall_clock
 from onewrite.core.features.batches import update_batch
-from onewrite.core.features.claims import Claim
 from onewrite.core.features.effects import (
+    Claim,
     EffectFunction,
     Then,
     begin_effect,

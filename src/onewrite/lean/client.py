@@ -15,11 +15,10 @@ from weakref import WeakKeyDictionary
 from onewrite.core.clock import wall_clock
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError
-from onewrite.lean.bodies import build_body
+from onewrite.lean.bodies import Parser, build_body
 from onewrite.lean.insides import read_fingerprint, read_registrations, read_session, read_socket_options, read_verify
 from onewrite.lean.pool import Pool
 from onewrite.lean.refusals import METHODS, find_obstacle, find_stand_ins, find_unknown_event_handlers
-from onewrite.lean.responses import Parser
 from onewrite.lean.routes import Route, Routes, make_trace_headers
 from onewrite.lean.wire import UnreadableResponse, Wiring
 

@@ -19,8 +19,8 @@ from onewrite.message import Message
 from onewrite.mongodb.dialect import build_update, is_in_transaction
 from onewrite.mongodb.expression import has_conditions
 from onewrite.mongodb.flows import CollectionAttempt, Flows, Writer
-from onewrite.mongodb.indexes import check_unique_indexes, find_id_index
 from onewrite.mongodb.layout import Document
+from onewrite.mongodb.settings import check_unique_indexes, find_id_index
 from onewrite.outcome import Outcome
 
 

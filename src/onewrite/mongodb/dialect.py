@@ -39,8 +39,8 @@ from onewrite.core.parts import (
 from onewrite.core.write import Burial, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.mongodb.expression import Update, check_document, has_conditions, read_entity_key
-from onewrite.mongodb.indexes import check_collation, has_text_marks
 from onewrite.mongodb.layout import Document, locate_slot
+from onewrite.mongodb.settings import check_collation, has_text_marks
 
 _MIN_NUMBER, _MAX_NUMBER = -(2**63) + 1, 2**63 - 1  # BSON's integers have 64 bits
 _ABSENT: Document = {"$exists": False}

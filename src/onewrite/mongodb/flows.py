@@ -31,8 +31,7 @@ from pymongo.read_concern import ReadConcern
 from onewrite.core.clock import random_name
 from onewrite.core.effect import Effect
 from onewrite.core.engine import Engine, FinalWrite, Landed, Native, Refusal
-from onewrite.core.features.claims import Claim
-from onewrite.core.features.effects import finish
+from onewrite.core.features.effects import Claim, finish
 from onewrite.core.features.event import Outbox, make_emitter
 from onewrite.core.features.tombstone import Tombstones, check_store_tombstones
 from onewrite.core.flow import (
@@ -74,7 +73,6 @@ from onewrite.mongodb.expression import (
     has_conditions,
     read_entity_key,
 )
-from onewrite.mongodb.indexes import check_collation, check_id_index, check_indexes, find_id_index, has_text_marks
 from onewrite.mongodb.layout import (
     Document,
     canonical,
@@ -86,7 +84,14 @@ from onewrite.mongodb.layout import (
     without_ledger,
 )
 from onewrite.mongodb.native import FindOneAndUpdateArguments, UpdateOneArguments
-from onewrite.mongodb.validators import check_refusal
+from onewrite.mongodb.settings import (
+    check_collation,
+    check_id_index,
+    check_indexes,
+    check_refusal,
+    find_id_index,
+    has_text_marks,
+)
 from onewrite.outcome import Entity, Outcome, Rejected, Unmet
 from onewrite.stores import check_awaited
 

@@ -18,8 +18,7 @@ from onewrite.core.ledgers.seen_ids import RING_LAYOUT
 from onewrite.dynamodb.expression import Placeholders, check_limits, format_update
 from onewrite.dynamodb.flows import ask_key_names, read_error_code, read_error_text, send, try_send
 from onewrite.dynamodb.layout import locate_slot, lookup, read_slot
-from onewrite.dynamodb.size import measure_item
-from onewrite.dynamodb.values import is_typed, plain_values, read_bytes, typed_values
+from onewrite.dynamodb.values import is_typed, measure_item, plain_values, read_bytes, typed_values
 from onewrite.errors import ConfigurationError
 from onewrite.operate.image import Edit, EntityImage, Layout
 

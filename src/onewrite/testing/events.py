@@ -208,8 +208,7 @@ def _choose_event_name(old: Item | None, new: Item | None) -> str:
 
 def _format_images(images: Mapping[str, Item]) -> Record:
     with needed_by("dynamodb_stream_event", "dynamodb"):
-        from onewrite.dynamodb.size import measure_item
-        from onewrite.dynamodb.values import plain_values, typed_values
+        from onewrite.dynamodb.values import measure_item, plain_values, typed_values
     items = {name: typed_values(image) for name, image in images.items()}
     as_json = json.loads(json.dumps(items, default=_base64))  # with bytes as base64
     return {**as_json, "SizeBytes": sum(measure_item(plain_values(item)) for item in items.values())}

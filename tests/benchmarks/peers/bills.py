@@ -15,8 +15,7 @@ from functools import cache
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from onewrite.dynamodb.size import measure_item
-from onewrite.dynamodb.values import plain_values
+from onewrite.dynamodb.values import measure_item, plain_values
 from tests.support.mongo_proxy import MongoProxy
 from tests.support.proxy import FaultProxy, _Wire
 

@@ -35,7 +35,7 @@ from moto.dynamodb.models.dynamo_type import DynamoType
 from moto.dynamodb.responses import DynamoHandler
 
 from onewrite.dynamodb.expression import MAX_EXPRESSION_BYTES, read_update
-from onewrite.dynamodb.size import MAX_ITEM_BYTES
+from onewrite.dynamodb.values import MAX_ITEM_BYTES
 from onewrite.testing.errors import UnsupportedByStandIn
 
 # --- patches ----------------------------------------------------------------------------------------------------------
