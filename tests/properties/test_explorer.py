@@ -17,8 +17,9 @@ from onewrite import ConfigurationError, Message
 from onewrite.testing.explorer.exploration import Exploration
 from onewrite.testing.explorer.explore import explore
 from onewrite.testing.explorer.judge import JudgedSchedule
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Reorder, ScheduleStep, Steps
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Reorder, ScheduleStep, Steps
 from onewrite.testing.standins.stores import mongomock_collection
+from onewrite.testing.taps.fault import Fault
 from tests.support.examples import examples
 from tests.support.searches import REDUCED, How, search_schedules
 

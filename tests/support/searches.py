@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from onewrite import Message
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
+from onewrite.testing.explorer.modes import Handling, Mode
 from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.search import EverySchedule
 from onewrite.testing.explorer.subject import Subject
@@ -31,9 +32,7 @@ def search_schedules(
         judge = Judge(subject, observe)
         judge.prepare()
         if how != "every schedule":
-            judge.recall()
-        if how == "run and compared":
-            judge.run_always()
+            judge.switch(Mode(Handling.COMPARED if how == "run and compared" else Handling.RECALLED))
         if own_processes:
-            judge.separate()
+            judge.switch(judge.mode.separate())
         return list(EverySchedule(judge)), judge

@@ -223,7 +223,7 @@ def test_failed_request_raises_the_driver_error(orders: Any) -> None:
 
 
 def test_report_states_that_not_all_orders_were_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onewrite.testing.explorer.judge.MAX_ORDERS", 2)
+    monkeypatch.setattr("onewrite.testing.explorer.undisturbed.References.max_orders", 2)
     messages = [Message(f"m{n}", body=n) for n in range(3)]
     report = on_mongodb(increment, messages)
     assert (

@@ -17,8 +17,9 @@ from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing import dynamodb_stream_event, explore, kafka_event, kinesis_event, sqs_event
 from onewrite.testing.explorer.deliverables import list_names, make_deliverables
 from onewrite.testing.explorer.exploration import Exploration
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, encode
+from onewrite.testing.explorer.schedule import Bounds, Delivery, ScheduleStep, encode
 from onewrite.testing.standins.stores import mongomock_collection
+from onewrite.testing.taps.fault import Fault
 from tests.support.batches import by_name, dynamodb, fifo, kafka, kinesis, sqs
 from tests.support.searches import REDUCED, How, search_schedules
 

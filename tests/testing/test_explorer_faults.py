@@ -16,8 +16,8 @@ from pymongo.read_concern import ReadConcern
 from onewrite import Message
 from onewrite.testing import explore
 from onewrite.testing.explorer.exploration import Exploration
+from onewrite.testing.explorer.stale_reads import may_be_stale
 from onewrite.testing.standins.stores import mongomock_collection
-from onewrite.testing.taps.tap import may_be_stale
 from onewrite.testing.taps.traffic import Request
 from tests.support.handlers import build_from
 

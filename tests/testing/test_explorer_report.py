@@ -19,8 +19,9 @@ from onewrite.testing.explorer.difference import describe_difference
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, Legend, describe_step, make_counterexample
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import Remark
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, ScheduleStep, TakenStep
+from onewrite.testing.explorer.schedule import Bounds, Delivery, ScheduleStep, TakenStep
 from onewrite.testing.explorer.trial import TrialStep
+from onewrite.testing.taps.fault import Fault
 from onewrite.testing.taps.faults import Crash
 from onewrite.testing.taps.traffic import Request
 from tests.support.handlers import build_from

@@ -19,10 +19,11 @@ from onewrite.testing.explorer.deliverables import Titles, read_outcomes
 from onewrite.testing.explorer.difference import show
 from onewrite.testing.explorer.judge import JudgedSchedule, WrongEnd
 from onewrite.testing.explorer.remarks import DOUBTFUL, FAILING, KINDS, NOTE, Remark, list_in_words
-from onewrite.testing.explorer.schedule import Bounds, Fault
+from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.subject import Subject, format_delivery
 from onewrite.testing.explorer.trial import TrialStep
 from onewrite.testing.model.contents import Entity
+from onewrite.testing.taps.fault import Fault
 from onewrite.testing.taps.traffic import describe
 
 _WIDTH = 100  # of the timeline, in characters
@@ -50,7 +51,7 @@ def make_legend(subject: Subject) -> Legend:
             return ()
         return [subject.machine.changes(before, request, after) for before, after in pairwise(step.states)]
 
-    return Legend(subject.titles, read_changes, subject.own_processes)
+    return Legend(subject.titles, read_changes, subject.mode.has_own_processes)
 
 
 class ExplorationWarning(UserWarning):

@@ -15,14 +15,14 @@ from datetime import timedelta
 from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from onewrite.errors import ConfigurationError
-from onewrite.testing.explorer.calls import BlockedError, current_call, is_in_event_loop
+from onewrite.testing.explorer.calls import current_call, is_in_event_loop
 from onewrite.testing.explorer.exploration import Counterexample, Exploration, make_counterexample, make_legend
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule
-from onewrite.testing.explorer.recall import MustRunError, NotRecallableError
+from onewrite.testing.explorer.modes import Handling
 from onewrite.testing.explorer.remarks import NOTE, Remark
 from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count, encode
 from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirm, shorten
-from onewrite.testing.explorer.subject import Handler, LeaseMetError, Stores, Subject
+from onewrite.testing.explorer.subject import Handler, Stores, Subject
 from onewrite.testing.model.databases import World
 from onewrite.testing.taps.everywhere import current_listener, taps
 
@@ -199,12 +199,12 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None, show: Callable[
         )
         try:
             judge = Judge(subject, arguments.observe, arguments.invariant)
-            judge.restart_at_lease(judge.prepare)
-            judge.recall()
+            judge.run_in_mode(judge.prepare)
+            judge.switch(replace(judge.mode, handling=Handling.RECALLED))
             search = _search(judge, arguments, show)
             # A service with several processes shares no memory, so what one process does correctly, two might do wrongly.
             if search.schedule is None and arguments.replay is None and judge.may_share_memory:
-                judge.separate()
+                judge.switch(judge.mode.separate())
                 search = search.then(_search(judge, arguments, show))
             exploration = _make_exploration(arguments, judge, search, start, nodeid)
             if exploration.passes:
@@ -236,20 +236,12 @@ class _Search:
 
 def _search(judge: Judge, arguments: Arguments, show: Callable[[str], None] | None) -> _Search:
     """Search as fast as the handler allows: recall its behavior, run it and compare, or run it for every schedule."""
-    while True:
-        try:
-            judge.check_separation()
-            return _run_until_wrong(_choose_schedules(judge, arguments), judge, show)
-        except MustRunError:
-            judge.run_always()
-        except NotRecallableError:
-            judge.do_not_recall()
-        except LeaseMetError:
-            judge.let_time_go_on()
-        except BlockedError:
-            if judge.subject.is_taking_turns:
-                raise
-            judge.take_turns()
+
+    def search() -> _Search:
+        judge.check_separation()
+        return _run_until_wrong(_choose_schedules(judge, arguments), judge, show)
+
+    return judge.run_in_mode(search)
 
 
 def _choose_schedules(judge: Judge, arguments: Arguments) -> Schedules:
@@ -291,13 +283,13 @@ def _make_exploration(arguments: Arguments, judge: Judge, search: _Search, start
     counterexample: Counterexample | None = None
     schedule = search.schedule
     if schedule is not None and schedule.finding is not None:
-        code = encode(schedule.steps, judge.subject.names, own_processes=judge.subject.own_processes)
+        code = encode(schedule.steps, judge.subject.names, own_processes=judge.mode.has_own_processes)
         replay = (
             f'explore(..., replay="{code}")' if nodeid is None else f"pytest {shlex.quote(nodeid)} --onewrite-replay {code}"
         )
         counterexample = make_counterexample(schedule, schedule.finding, make_legend(judge.subject), code, replay)
     passes = counterexample is None
-    remarks += judge.restart_at_lease(lambda: [*judge.find_remarks(passes=passes)])
+    remarks += judge.run_in_mode(lambda: [*judge.find_remarks(passes=passes)])
     return Exploration(
         search.schedules,
         search.pruned,

@@ -49,7 +49,7 @@ class _Course(NamedTuple):
 
 
 def prove(subject: Subject, recall: Recall) -> None:
-    """Raise `NotRecallableError` if the handler's behavior differs from the recorded behavior."""
+    """Raise `WrongModeError` if the handler's behavior differs from the recorded behavior."""
     draw = Random("onewrite")
     roots = recall.roots.values()
     courses = [course for root in roots for course in _list_courses((root,), ((root.delivery.message, root.parts),))]
@@ -128,7 +128,7 @@ class _Process(ExitStack):
     def begin(self, course: _Course) -> _RunningCourse:
         """Run a course up to its first request."""
         root = course.histories[0]
-        invocation = self._subject.build() if self._subject.own_processes else self.invocation
+        invocation = self._subject.build() if self._subject.mode.has_own_processes else self.invocation
         call = self._subject.call(invocation, root.delivery, root.parts)
         running = _RunningCourse(self._subject, self._recall, course, call)
         self.callback(running.close)

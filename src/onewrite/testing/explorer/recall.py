@@ -5,12 +5,12 @@ recalled instead of made: `Recall` records the behavior of the calls that are ma
 
 A handler might still keep data in memory, such as a set of IDs, a cache, or an open circuit breaker. The explorer can't read that
 memory, which can be in a module, in a thread, or in the environment. It checks instead whether the memory affects the handler: it
-compares each call with the recorded behavior, and raises `NotRecallableError` if the handler behaved differently after the same
+compares each call with the recorded behavior, and raises `WrongModeError` if the handler behaved differently after the same
 responses. It makes such calls when a handler is likely to have data in memory. Before the search, it delivers each message twice,
 and after each kind of failure, and runs some random schedules. After the search, it runs more random schedules, and `proof` runs
 each kind of delivery once more, with other deliveries after it and within it.
 
-After a `NotRecallableError`, the recorded behavior is discarded. The exploration starts again, and runs every schedule within the
+After a `WrongModeError`, the recorded behavior is discarded. The exploration starts again, and runs every schedule within the
 bounds from its start, in newly built handlers. It skips no schedule, so it assumes nothing about memory. If the limit on the number
 of schedules ends it early, the report says so. An incorrect handler can pass only if its memory affects a
 schedule, but none of the calls that are made.
@@ -33,6 +33,7 @@ from onewrite.testing.explorer.calls import (
     remove_frames,
 )
 from onewrite.testing.explorer.deliverables import read_outcomes
+from onewrite.testing.explorer.modes import Obstacle, WrongModeError
 from onewrite.testing.explorer.schedule import Delivery
 from onewrite.testing.model.contents import NotCanonicalError, canonical
 from onewrite.testing.model.machine import copy_request, make_repeater
@@ -66,14 +67,6 @@ def _omit_metadata(value: Any) -> Any:
 
 
 # --- histories --------------------------------------------------------------------------------------------------------
-
-
-class NotRecallableError(Exception):
-    """The handler's behavior depends on more than the responses that it received."""
-
-
-class MustRunError(Exception):
-    """A request's result depends on more than the store's contents, so trials can't be forked, and the handler must run."""
 
 
 class UnknownError(Exception):
@@ -141,7 +134,7 @@ class Recall:
     def note(self, history: History, call: HandlerCall) -> None:
         """Record the call's behavior, or compare it with the recorded behavior."""
         if self._names_used() and not self._by_delivery:
-            raise NotRecallableError
+            raise WrongModeError(Obstacle.MEMORY)
         keys, does = self._describe_stop(call.stop, call.result)
         if history.does is None:
             history.does, history.keys = does, keys
@@ -150,7 +143,7 @@ class Recall:
             )
             history.result, history.outcomes, history.failures = call.result, call.outcomes, call.failures
         elif history.does != does:
-            raise NotRecallableError
+            raise WrongModeError(Obstacle.MEMORY)
 
     def _describe_stop(self, stop: Standstill, result: Reply) -> tuple[tuple[Hashable, ...], Hashable]:
         """Return the keys of the pending requests, and a value that is equal for equal stops."""
@@ -161,16 +154,16 @@ class Recall:
     def learn(self, history: History, call: HandlerCall) -> None:
         """Record the behavior of a call that received this history's responses.
 
-        Raise `NotRecallableError` if it differs from the recorded behavior.
+        Raise `WrongModeError` if it differs from the recorded behavior.
         """
         earlier = list_histories(history)[:-1]
         new = call.stops[call.compared_count : -1]
         if len(call.stops) != len(earlier) + 1:
-            raise NotRecallableError
+            raise WrongModeError(Obstacle.MEMORY)
         # The earlier stops of a call that continues have already been compared.
         for before, stop in zip(earlier[call.compared_count :], new, strict=True):
             if before.does != self._describe_stop(stop, call.result)[1]:
-                raise NotRecallableError
+                raise WrongModeError(Obstacle.MEMORY)
         self.note(history, call)
         call.compared_count = len(earlier) + 1
 
@@ -254,7 +247,7 @@ def copy_reply(answer: Reply) -> Reply:
         return answer
     repeater = make_repeater(answer.value if answer.error is None else answer.error)
     if repeater is None:
-        raise NotRecallableError
+        raise WrongModeError(Obstacle.MEMORY)
     try:
         return Reply(repeater(), faulty=answer.faulty)
     except Exception as error:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any
 
 from onewrite.batch.function import WrongReturn, read_return
-from onewrite.core.label import OUTBOX, is_ours
 from onewrite.message import Message
-from onewrite.outcome import Applied, Deferred, Duplicate, Missing, Outcome, Rejected, Stale
-from onewrite.testing.explorer.calls import Reply, error_in_words
+from onewrite.outcome import Applied, Duplicate, Outcome
+from onewrite.testing.explorer.calls import error_in_words
 from onewrite.testing.explorer.difference import show, sort_lists
 from onewrite.testing.explorer.subject import Subject
-from onewrite.testing.explorer.trial import ROUNDS, Trial, TrialStep
-from onewrite.testing.taps.traffic import Key, Request, is_guarded
-
-Order: TypeAlias = Sequence[int]
+from onewrite.testing.explorer.undisturbed import Order, OrderResult, PartResult, PartResults, process_by_part
 
 _MAX_ORDERS = 24  # all orders of four messages, to find an order in which no message raises and each message has an effect
 _MAX_NAMES = 3  # requests, or records of an event
-_CREATIONS = ("insert_one", "PutItem")
 _COMPARISONS = ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
 
 # These remarks mean that a write is lost, or that an incorrect handler would pass the test too.
@@ -67,74 +62,14 @@ class Remark:
         return self.text
 
 
-@dataclass(slots=True)
-class _PartResult:
-    """The result of a part that was processed until it was settled."""
-
-    error: BaseException | None = None  # the error of its first failed delivery
-    has_changed: bool = False  # whether it changed a store's contents, or the value that `observe` returns
-    is_seen: bool = False  # whether it changed the value that `observe` returns
-    unapplied_write: Request | None = None  # a write refused as a duplicate of an earlier write of the same delivery
-    outcomes: list[object] = field(default_factory=list[object])
-    returned: object = None  # the handler's latest return value
-    has_found_nothing: bool = False  # whether it tried to read or change a missing entity
-    has_found_entity: bool = False  # whether it tried to read or change an existing entity by its key
-    is_forestalled: bool = False  # whether it tried to create an entity that another message had upserted
-    writes: list[Request] = field(default_factory=list[Request])
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the part had no effect, permanently, because an entity didn't exist yet or already existed."""
-        if self.has_changed or self.error is not None:
-            return False
-        return self.is_forestalled or (self.has_found_nothing and not self.is_unsettled_or_refused)
-
-    @property
-    def is_unsettled_or_refused(self) -> bool:
-        """Whether a guarded store reported the part as unsettled, or refused it permanently.
-
-        A missing entity that the handler accepts doesn't count.
-        """
-        return any(
-            isinstance(outcome, Rejected | Stale | Deferred) or (isinstance(outcome, Missing) and not outcome.settled)
-            for outcome in self.outcomes
-        )
-
-    @property
-    def is_ignored(self) -> bool:
-        """Whether the handler settled the part without an effect on an entity that it asked for, and no guarded store reported a reason."""
-        return self.has_found_entity and not self.has_changed and self.error is None and not self.has_reason
-
-    @property
-    def is_refused_for_good(self) -> bool:
-        """Whether the caller's condition refused the part, which the call declared final, and the part had no effect."""
-        return not self.has_changed and any(isinstance(outcome, Rejected) and outcome.settled for outcome in self.outcomes)
-
-    @property
-    def has_reason(self) -> bool:
-        """Whether a guarded store reported that it is right to change nothing."""
-        return any(isinstance(outcome, Rejected | Missing | Stale | Deferred) for outcome in self.outcomes)
-
-
-PartResults: TypeAlias = Mapping[int, _PartResult]
-
-
-class _OrderResult(NamedTuple):
-    """The results of the parts in one order."""
-
-    results: PartResults
-    start: object  # the value of `observe` before the first part
-    end: object  # the value of `observe` after the last part
-
-
 def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[], object]) -> Iterator[Remark]:
     """Yield remarks on messages that raise, return a wrong value, or have no effect, and on an `observe` that shows too little.
 
     The first of `orders` is the order in which the messages were passed.
     """
     given_order = next(orders)
-    first = _UndisturbedRun(subject, given_order, observe).process()
-    in_each_order = [first, *[_UndisturbedRun(subject, order, observe).process() for order in islice(orders, _MAX_ORDERS)]]
+    first = process_by_part(subject, given_order, observe)
+    in_each_order = [first, *[process_by_part(subject, order, observe) for order in islice(orders, _MAX_ORDERS)]]
     results, *others = (order_result.results for order_result in in_each_order)
     errors = {part: result.error for part, result in results.items() if result.error is not None}
     # A handler can raise because a message came too early. In another order, it then doesn't raise.
@@ -224,9 +159,7 @@ def _remark_on_return(subject: Subject, results: PartResults) -> Iterator[Remark
                 return
 
 
-def _is_loss(
-    part: int, order_result: _OrderResult, changing: Sequence[_OrderResult], complete: Sequence[_OrderResult]
-) -> bool:
+def _is_loss(part: int, order_result: OrderResult, changing: Sequence[OrderResult], complete: Sequence[OrderResult]) -> bool:
     """Whether the part has no effect in this order, permanently, and the end of the order shows that its effect is missing.
 
     `changing` has the orders in which the part has an effect, and `complete` those in which each part has one.
@@ -239,11 +172,11 @@ def _is_loss(
     return result.is_ignored and bool(complete) and end not in [other.end for other in complete]
 
 
-def _has_effect(result: _PartResult) -> bool:
+def _has_effect(result: PartResult) -> bool:
     return result.has_changed or result.has_reason
 
 
-def _has_effect_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequence[_OrderResult]) -> bool:
+def _has_effect_elsewhere(part: int, loser: OrderResult, in_each_order: Sequence[OrderResult]) -> bool:
     """Whether a part without effect in one order has an effect in another order with a different end.
 
     For example, two messages reserve one seat. If the handler mistakes one message for another instead, both orders usually have the
@@ -254,7 +187,7 @@ def _has_effect_elsewhere(part: int, loser: _OrderResult, in_each_order: Sequenc
     return any(order_result.results[part].has_changed and order_result.end != loser.end for order_result in in_each_order)
 
 
-def _remark_on_order(subject: Subject, complete: Sequence[_OrderResult]) -> Iterator[Remark]:
+def _remark_on_order(subject: Subject, complete: Sequence[OrderResult]) -> Iterator[Remark]:
     """Yield a remark if two orders, in which each part has an effect, end differently. The order of a list doesn't matter."""
     effective = [each for each in complete if all(result.has_changed for result in each.results.values())]
     for other in effective[1:]:
@@ -318,7 +251,7 @@ def list_in_words(names: Sequence[str]) -> str:
     return ", ".join([*names[:_MAX_NAMES], *(["others"] if len(names) > _MAX_NAMES else [])])
 
 
-def _describe_idle(subject: Subject, part: int, earlier: Order, result: _PartResult) -> str:
+def _describe_idle(subject: Subject, part: int, earlier: Order, result: PartResult) -> str:
     """Return the text of a remark on a part that changes nothing after these earlier parts."""
     names = ", ".join(_name(subject, other) for other in earlier)
     text = f"{_name(subject, part)} changes nothing when it's processed without faults{f' after {names}' if names else ''}"
@@ -330,135 +263,6 @@ def _describe_idle(subject: Subject, part: int, earlier: Order, result: _PartRes
         f"{text}. If it should, check how the handler distinguishes messages: two can have the same order ID, or the same digest of the "
         "payload. If the messages compete, for example for one seat, return the winner from observe(), or accept this."
     )
-
-
-class _UndisturbedRun:
-    """Undisturbed processing of all parts in one order, one at a time."""
-
-    def __init__(self, subject: Subject, order: Order, observe: Callable[[], object]) -> None:
-        self._subject = subject
-        self._order = order
-        self._observe = observe
-        self._trial = Trial(subject)
-        self._results = {part: _PartResult() for part in order}
-        self._upserted_keys: set[Key] = set()  # entities that were created in this order by upserts
-
-    def process(self) -> _OrderResult:
-        """Process the parts, and then process the unsettled parts again."""
-        try:
-            start = self._observe()
-            for _ in range(ROUNDS):
-                for part in [part for part in self._order if part not in self._trial.progress.settled_parts]:
-                    self._deliver(part)
-            return _OrderResult(self._results, start, self._observe())
-        finally:
-            self._trial.abandon()
-
-    def _look(self) -> tuple[Hashable, object]:
-        """Return the state of the stores, and the value of `observe`."""
-        return self._subject.machine.state, self._observe()
-
-    def _deliver(self, part: int) -> None:
-        """Deliver the part once, and add the delivery's effects to the part's result."""
-        result, trial = self._results[part], self._trial
-        before, first, keys_before = self._look(), len(trial.steps), trial.list_keys()
-        owner = next(message for message, parts in enumerate(trial.progress.parts) if part in parts)
-        answer: Reply = trial.deliver(owner, (part,))
-        after, keys_after = self._look(), trial.list_keys()
-        steps = trial.steps[first:]
-        requests = [step.taken_step.request for step in steps]
-        writes = [request for request in requests if request is not None and request.writes]
-        result.writes += writes
-        # A guarded creation of an existing entity only adds the message's mark.
-        forestalled_keys = self._upserted_keys & keys_before
-        if not (writes and all(_sets_on_insert(write) and set(write.keys or ()) & forestalled_keys for write in writes)):
-            result.has_changed = result.has_changed or after != before
-            result.is_seen = result.is_seen or after[1] != before[1]
-        result.error = result.error or answer.error
-        result.outcomes += trial.steps[-1].outcomes
-        result.returned = answer.value
-        result.unapplied_write = result.unapplied_write or _find_unapplied_write(steps)
-        created_keys: set[Key] = set()
-        for step in steps:
-            request = step.taken_step.request
-            if request is None:
-                continue
-            keys = set(request.keys or ())
-            if _is_creation(request):
-                created_keys |= keys
-                is_rejected = any(isinstance(outcome, Rejected) for outcome in result.outcomes)
-                # If the rejected write has a different key, a unique index refused it because of one of the upserted entities.
-                rival_keys = self._upserted_keys if is_rejected and not keys & keys_before else keys & self._upserted_keys
-                result.is_forestalled = result.is_forestalled or bool(rival_keys)
-            elif not _is_for_a_relay(request):
-                is_absent = bool(keys) and not keys & (keys_before | keys_after)
-                has_read_nothing = not request.writes and any(_is_nothing(request, answer) for answer in step.answers)
-                result.has_found_entity = result.has_found_entity or bool(keys & keys_before)
-                result.has_found_nothing = result.has_found_nothing or is_absent or has_read_nothing
-        self._upserted_keys |= keys_after - keys_before - created_keys
-
-
-def _is_creation(request: Request) -> bool:
-    return request.method in _CREATIONS or _sets_on_insert(request)
-
-
-def _sets_on_insert(request: Request) -> bool:
-    """Whether the request adds nothing to an existing document except for the mark of a guarded write."""
-    update = request.arguments.get("update")
-    if not isinstance(update, Mapping) or "$setOnInsert" not in update:
-        return False
-    changes = cast("Mapping[str, Mapping[str, object]]", update)
-    fields = {path.partition(".")[0] for name, change in changes.items() if name != "$setOnInsert" for path in change}
-    return all(is_ours(field) and field not in OUTBOX for field in fields)
-
-
-def _is_for_a_relay(request: Request) -> bool:
-    """Whether the request reads pending events. If it finds none, nothing is lost, because each event has its own notification."""
-    text = str(request.arguments)
-    return not request.writes and (OUTBOX.events in text or OUTBOX.due in text)
-
-
-def _is_nothing(request: Request, answer: Reply) -> bool:
-    """Whether this is the response to a read that found nothing."""
-    if answer.error is not None:
-        return False
-    if request.method == "GetItem":
-        return "Item" not in answer.value
-    if request.method in ("Query", "Scan"):
-        return not answer.value["Count"]  # a query that only counts returns no Items
-    return answer.value is None or answer.value in (0, [])
-
-
-def _find_unapplied_write(steps: Sequence[TrialStep]) -> Request | None:
-    """Return a guarded write that was refused as a duplicate because this delivery had already written to the same entity, or None."""
-    applied_keys: set[Hashable] = set()
-    was_repeated = False
-    for outcome in steps[-1].outcomes:
-        if isinstance(outcome, Applied):
-            applied_keys.add((outcome.message.source, outcome.message.id, outcome.message.parts))
-        elif isinstance(outcome, Duplicate):
-            message_key = outcome.message.source, outcome.message.id, outcome.message.parts
-            was_repeated = was_repeated or message_key in applied_keys
-    if not was_repeated:
-        return None
-    writes: list[Request] = []
-    for step in steps:
-        request = step.taken_step.request
-        if request is not None and request.writes:
-            has_guard = is_guarded(request) or request.method in _CREATIONS
-            if has_guard and any(_may_share_an_entity(request, earlier) for earlier in writes):
-                return request
-            writes.append(request)
-    return None
-
-
-def _may_share_an_entity(one: Request, other: Request) -> bool:
-    """Whether both requests can touch the same entity. The entities of some requests, such as a Scan, aren't known."""
-    if one.tables and other.tables and not set(one.tables) & set(other.tables):
-        return False
-    if one.keys is None or other.keys is None:
-        return () not in (one.keys, other.keys)  # None: the request can touch any entity; (): it touches none
-    return bool(set(one.keys) & set(other.keys))
 
 
 def _name(subject: Subject, part: int) -> str:

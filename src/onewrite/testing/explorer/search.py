@@ -11,19 +11,9 @@ from typing import TypeAlias, cast
 
 from onewrite.testing.explorer.exploration import format_timeline, make_legend
 from onewrite.testing.explorer.judge import Judge, JudgedSchedule, WrongEnd
-from onewrite.testing.explorer.schedule import (
-    VARIANTS,
-    Delivery,
-    Fault,
-    Progress,
-    ScheduleStep,
-    Steps,
-    TakenStep,
-    decode,
-    list_variants,
-    read,
-)
+from onewrite.testing.explorer.schedule import Delivery, Progress, ScheduleStep, Steps, TakenStep, decode, read
 from onewrite.testing.explorer.trial import Trial, TrialFromMemory
+from onewrite.testing.taps.fault import VARIANTS, Fault, list_variants
 
 # --- a shorter schedule -----------------------------------------------------------------------------------------------
 #
@@ -50,7 +40,7 @@ def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
 
 def confirm(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule | None:
     """Run the schedule with the handler itself. Return that run if it ends wrongly too, otherwise None."""
-    second_run = run_again(judge, schedule.steps) if judge.is_recalling else schedule
+    second_run = run_again(judge, schedule.steps) if judge.mode.is_recalling else schedule
     return None if second_run.finding is None else second_run
 
 
@@ -72,7 +62,7 @@ def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSc
 def _find_simpler(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) -> JudgedSchedule | None:
     """Return the first simpler schedule that also ends wrongly and is easier to read."""
     for _, steps in zip(trials, _list_simpler(schedule.steps), strict=False):
-        simpler = run_again(judge, _renumber(steps), recalled=judge.is_recalling)
+        simpler = run_again(judge, _renumber(steps), recalled=judge.mode.is_recalling)
         if simpler.finding is not None and _measure_cost(simpler) < _measure_cost(schedule):
             return simpler
     return None
@@ -177,17 +167,17 @@ class EverySchedule:
     def __init__(self, judge: Judge, schedules: int | None = None) -> None:
         self.pruned = 0  # the number of branches that weren't followed
         self._judge = judge
-        self._is_recalling = judge.is_recalling
+        self._is_recalling = judge.mode.is_recalling
         self.limit = schedules or (_MAX_RECALLED if self._is_recalling else _MAX_RUN)
         self._path: list[_Node] = []
         self._places: set[Hashable] = set()
 
     def __iter__(self) -> Iterator[JudgedSchedule]:
         overlaps = [schedule for schedule in _overlap(self._judge) if schedule.finding is not None]
-        if not self._judge.is_recording:  # if the handler is recalled, the search finds these itself
+        if not self._judge.mode.is_recording:  # if the handler is recalled, the search finds these itself
             yield from overlaps
         checks = [*_follow_variants(self._judge)]
-        if self._judge.is_recording:
+        if self._judge.mode.is_recording:
             checks += _repeat(self._judge)
             checks += _draw(self._judge, 0, _MIN_DRAWN)
         all_end_correctly = True
@@ -201,7 +191,7 @@ class EverySchedule:
                 return
             if number == _DRAWN_AFTER:
                 yield from (schedule for schedule in self._draw_early() if schedule.finding is not None)
-        if all_end_correctly and self._judge.is_recording:
+        if all_end_correctly and self._judge.mode.is_recording:
             # The more runs the search skipped, the more schedules are drawn.
             drawn_count = min(len(self._places) // _PLACES_FOR_A_DRAWN_ONE, _MAX_DRAWN)
             checks += _draw(self._judge, _MIN_DRAWN, drawn_count)
@@ -322,7 +312,7 @@ def _follow_variants(judge: Judge) -> Iterator[JudgedSchedule]:
                     other = run_again(judge, (*(step,) * place, step._replace(fault=variant)))
                     # Every loop over unprocessed items reacts, and ten more requests in each schedule would find nothing else.
                     if other.behavior != first.behavior and not variant.is_partial:
-                        judge.subject.variants.add(variant)
+                        judge.subject.traits.variants.add(variant)
                     yield other
 
 
@@ -347,12 +337,12 @@ class RandomSchedules:
     def __iter__(self) -> Iterator[JudgedSchedule]:
         judge = self._judge
         steps = sum(judge.request_counts) * judge.subject.bounds.deliveries
-        if judge.is_recording:
+        if judge.mode.is_recording:
             yield from [schedule for schedule in _repeat(judge) if schedule.finding is not None]
         for number in range(self.limit):
             seed = f"{self._seed}/{number}"
             draw = _Priorities(Random(f"{seed}/order"), steps) if number % 2 else None
-            yield _run_random(judge, seed, judge.make_recalled_trial if judge.is_recalling else judge.make_trial, draw)
+            yield _run_random(judge, seed, judge.make_recalled_trial if judge.mode.is_recalling else judge.make_trial, draw)
             if number >= _MAX_IF_NOT_DETERMINISTIC and judge.nondeterministic is not None:
                 return
         judge.prove()
@@ -416,7 +406,7 @@ class OneSchedule:
         self._steps = decode(replay_code, judge.subject.names)
         self._judge = judge
         if read(replay_code)[2]:
-            judge.separate()
+            judge.switch(judge.mode.separate())
         self.remark: str | None = None
 
     def __iter__(self) -> Iterator[JudgedSchedule]:

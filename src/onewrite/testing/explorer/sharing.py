@@ -13,9 +13,10 @@ from itertools import islice, zip_longest
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.explorer.recall import make_comparable
-from onewrite.testing.explorer.schedule import Delivery, Fault, ScheduleStep
+from onewrite.testing.explorer.schedule import Delivery, ScheduleStep
 from onewrite.testing.explorer.subject import Subject, format_delivery
 from onewrite.testing.explorer.trial import Trial, TrialStep
+from onewrite.testing.taps.fault import Fault
 
 _MAX_PLACES = 40  # at which a delivery is stopped: two runs each
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
@@ -37,8 +37,10 @@ from onewrite.testing.explorer.calls import (
     remove_frames,
 )
 from onewrite.testing.explorer.deliverables import Deliverable, LambdaEvent, make_deliverables, make_titles
-from onewrite.testing.explorer.recall import MustRunError, Recall, make_comparable
-from onewrite.testing.explorer.schedule import Bounds, Delivery, Fault, Progress
+from onewrite.testing.explorer.modes import Deliveries, Handling, Mode, Obstacle, Processes, WrongModeError
+from onewrite.testing.explorer.recall import Recall
+from onewrite.testing.explorer.schedule import Bounds, Delivery, Progress
+from onewrite.testing.explorer.stale_reads import StaleReads
 from onewrite.testing.model.databases import World
 from onewrite.testing.model.machine import (
     TOKEN,
@@ -48,12 +50,11 @@ from onewrite.testing.model.machine import (
     reads_structure,
 )
 from onewrite.testing.taps import aws, mongodb
-from onewrite.testing.taps.aws import add_keys, add_remainder, is_dynamodb_client, leave_one_out
+from onewrite.testing.taps.aws import add_keys, is_dynamodb_client
 from onewrite.testing.taps.everywhere import heard_by, taps
-from onewrite.testing.taps.failures import make_cancellation_error
+from onewrite.testing.taps.fault import Fault, send_under
 from onewrite.testing.taps.mongodb import start_session
-from onewrite.testing.taps.mongodb_methods import cut
-from onewrite.testing.taps.tap import is_async, may_be_stale
+from onewrite.testing.taps.tap import is_async
 from onewrite.testing.taps.traffic import Request, StoreCalls, T, is_dynamodb, is_single_write, is_transaction
 
 # --- how the handler is called ----------------------------------------------------------------------------------------
@@ -158,10 +159,6 @@ def _convert_to_float(value: object) -> float:
 # Receives each request that a client or collection in the process sends while a handler runs, and passes it to a store.
 
 
-class LeaseMetError(Exception):
-    """A delivery encountered another delivery's lease, so the time of a redelivery matters."""
-
-
 class Senders:
     """The listener of an exploration."""
 
@@ -179,12 +176,12 @@ class Senders:
         call = current_call.get()
         if call is not None:
             call.outcomes.append(result)
-            if isinstance(result, Busy) and not self._subject.is_clock_moving:
-                call.stop_exploring(LeaseMetError())
+            if isinstance(result, Busy) and self._subject.mode.deliveries is not Deliveries.LATER:
+                call.stop_exploring(WrongModeError(Obstacle.LEASE))
 
     def note_hash(self, place: Place) -> None:
-        if self._subject.hashes_at is None and current_call.get() is not None and is_own_code(place[0]):
-            self._subject.hashes_at = place
+        if self._subject.traits.hashes_at is None and current_call.get() is not None and is_own_code(place[0]):
+            self._subject.traits.hashes_at = place
 
     def note_effect(self, name: str) -> None:
         call = current_call.get()
@@ -260,25 +257,27 @@ class Senders:
 Stores: TypeAlias = Any
 
 
+@dataclass(slots=True)
+class Traits:
+    """Facts about the handler that the exploration learns while the handler runs."""
+
+    has_written: bool = False  # it has sent a write
+    has_upserts: bool = False  # it has sent an upsert to MongoDB
+    has_recovery: bool = (
+        False  # `build` reads data from the store, or changes it, so a handler must be built when it takes over
+    )
+    hashes_at: Place | None = None  # where it calls hash() on a string
+    unreturned: tuple[Message, Note] | None = (
+        None  # a guarded call that didn't settle the message, and whose outcome wasn't returned
+    )
+    variants: set[Fault] = field(
+        default_factory=set[Fault]
+    )  # of faults, to which it reacts differently than to the fault itself
+    misuse: OnewriteError | None = None  # set if it does something that can't be explored
+
+
 class Subject:
     """The handler, its messages, and its world. All trials of an exploration share them."""
-
-    always_anew = False  # make a new world for every trial
-    reads_may_be_stale = False  # the handler has sent a read that can be stale
-    misuse: OnewriteError | None = None  # set if the handler does something that can't be explored
-    has_written = False  # a call of the handler has sent a write
-    tapped_late = False  # the handler imported a driver, so its first requests might have been missed
-    has_recovery = False  # `build` reads data from the store, or changes it, so a handler must be built when it takes over
-    is_clock_moving = False  # the clock advances with each redelivery
-    deliveries_differ = False  # the handler's behavior depends on the delivery number
-    hashes_at: Place | None = None  # where the handler calls hash() on a string
-    unreturned: tuple[Message, Note] | None = (
-        None  # a guarded call that didn't settle the message, whose end the handler didn't return
-    )
-    has_upserts = False  # the handler has sent an upsert to MongoDB
-    own_processes = False  # each delivery has its own process
-    is_taking_turns = False  # deliveries in one process never overlap
-    _is_looking = False  # `observe` or the invariant is being called
 
     def __init__(
         self,
@@ -304,19 +303,22 @@ class Subject:
                 "or records of a FIFO queue, a stream, or a partition."
             )
         self.start = Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in self.deliverables])
+        self.traits = Traits()
+        self.stale_reads = StaleReads(self)
+        self.recall: Recall | None = None  # the recorded behavior, if the mode records it
+        self.tapped_late = False  # since the last trial, a driver was imported, so requests might have been missed
         self.look_requests: list[Request] = []  # of the last call of `observe` or the invariant
-        self.recall: Recall | None = None  # the recorded behavior, if the handler depends on its responses alone
-        self.must_run = False  # run the handler in each schedule, and only compare its behavior
+        self._is_looking = False  # `observe` or the invariant is being called
         self._unused: list[Invocation] = []  # built handlers that were never called
-        self.variants: set[Fault] = set()  # fault variants to which the handler reacts differently
         self._in_transactions: set[str] = set()  # tables used in transactions
         self._lasting_answers: dict[Hashable, Callable[[], Any]] = {}  # repeat a store's responses about its structure
         self._build = build
         self._ident = threading.get_ident()
         self._loop = asyncio.Runner()
         self._explore_on(Machine(world))
-        if all(isinstance(deliverable, LambdaEvent) for deliverable in self.deliverables):
-            self.take_turns()  # Lambda passes one event at a time to each process
+        # Lambda passes one event at a time to each process.
+        is_lambda = all(isinstance(deliverable, LambdaEvent) for deliverable in self.deliverables)
+        self.switch(Mode(processes=Processes.IN_TURN if is_lambda else Processes.SHARED))
         self._keys = self.machine  # numbers the requests, even after a new machine replaces this one
         taps.extend()  # `world` might have imported a driver
         self._senders = Senders(self)
@@ -344,7 +346,7 @@ class Subject:
     def begin_processes(self, count: int) -> list[Invocation]:
         """Reset the world, and return `count` handlers. The first one is built last, because `observe` might use the last one built."""
         self.tapped_late = taps.extend()
-        if self.tapped_late or self.always_anew:
+        if self.tapped_late or self.mode.has_new_worlds:
             self.renew()
         self.machine.reset()
         spares = [self._unused.pop() if self._unused else self.build() for _ in range(count - 1)]
@@ -360,10 +362,10 @@ class Subject:
 
         A process that reads data from the store at its start is started only when it takes over, so the number is then 0.
         """
-        if self.has_recovery:
+        if self.traits.has_recovery:
             return 0
         of_deliveries = len(self.deliverables) * self.bounds.deliveries + sum(map(len, self.start.parts))
-        return self.bounds.faults + (of_deliveries if self.own_processes else 0)
+        return self.bounds.faults + (of_deliveries if self.mode.has_own_processes else 0)
 
     def build(self) -> Invocation:
         with heard_by(self._senders):
@@ -373,20 +375,19 @@ class Subject:
         return Invocation(handler, self._note_unreturned)
 
     def _note_unreturned(self, message: Message, note: Note) -> None:
-        self.unreturned = message, note
+        self.traits.unreturned = message, note
 
-    def take_turns(self) -> None:
-        """Run one delivery at a time."""
-        self.is_taking_turns = True
-        self._limit(concurrency=1)
-
-    def separate(self) -> None:
-        """Run each delivery in its own process."""
-        self.own_processes, self.must_run = True, False
-        self._limit(concurrency=self.bounds.concurrency)
-
-    def _limit(self, *, concurrency: int) -> None:
+    def switch(self, mode: Mode) -> None:
+        """Continue in this mode. What was recorded before is forgotten."""
+        self.mode = mode
+        concurrency = 1 if mode.processes is Processes.IN_TURN else self.bounds.concurrency
         self.start = self.start._replace(bounds=replace(self.bounds, concurrency=concurrency))
+        self.recall = Recall(self.key, self._are_deliveries_numbered) if mode.is_recording else None
+
+    def _are_deliveries_numbered(self) -> bool:
+        """Whether two deliveries of one message can send different requests: transactions and tokens contain the delivery's name."""
+        is_compared = self.mode.handling is Handling.COMPARED
+        return is_compared or self.mode.deliveries is not Deliveries.ALIKE or self.threads.names_used
 
     def call(
         self, invocation: Invocation, delivery: Delivery, parts: Sequence[int], answers: Sequence[tuple[int, Reply]] = ()
@@ -394,15 +395,16 @@ class Subject:
         """Begin a call of the handler with these parts of its message. Its first requests get these responses."""
         deliverable, first = self.deliverables[delivery.message], self.start.parts[delivery.message][0]
         message = deliverable.copy_parts(tuple(part - first for part in parts), delivery.number)
-        now = self._epoch + delivery.number * self._redelivered_after.total_seconds() * self.is_clock_moving
+        seconds_between = self._redelivered_after.total_seconds() if self.mode.deliveries is Deliveries.LATER else 0
+        now = self._epoch + delivery.number * seconds_between
         return self.threads.begin(
             invocation.make_function(deliverable, delivery), message, format_delivery(self.names, delivery), answers, now=now
         )
 
     def check(self) -> None:
         """Raise if the exploration couldn't test anything."""
-        if self.misuse is not None or not self.has_written:
-            raise self.misuse or ConfigurationError(
+        if self.traits.misuse is not None or not self.traits.has_written:
+            raise self.traits.misuse or ConfigurationError(
                 "No call of the handler sent a write, so nothing was tested. Pass messages that the handler acts on. The explorer sees "
                 "the requests of boto3 and aiobotocore clients, and of pymongo and mongomock collections, that the handler sends "
                 "itself: not in a process or a thread that existed before, and not by another driver."
@@ -417,6 +419,14 @@ class Subject:
 
     def perform(self, request: Request, key: Hashable = None) -> Reply:
         """Send the request to the store. Pass its key if it has already been computed."""
+        self._check(request)
+        machine_key = key if isinstance(key, int) and self._keys is self.machine else None
+        answer = self._make_reply(self.machine.answer(request, machine_key))
+        self._note_lasting(request, answer)
+        return answer
+
+    def _check(self, request: Request) -> None:
+        """Raise if the exploration can't perform the request, or can't perform it in its mode."""
         if request.writes and not is_dynamodb(request) and not self._is_acknowledged(request):
             self.refuse(
                 ConfigurationError(
@@ -424,12 +434,8 @@ class Subject:
                     'handler noticing. Omit w=0, or use WriteConcern(w="majority").'
                 )
             )
-        if self.recall is not None and not self.must_run and names_its_delivery(request):
-            raise MustRunError
-        machine_key = key if isinstance(key, int) and self._keys is self.machine else None
-        answer = self._make_reply(self.machine.answer(request, machine_key))
-        self._note_lasting(request, answer)
-        return answer
+        if self.mode.is_recalling and names_its_delivery(request):
+            raise WrongModeError(Obstacle.NAMED_DELIVERY)
 
     def _make_reply(self, calls: StoreCalls[Any]) -> Reply:
         """Make the calls, and return their result or the store's error."""
@@ -453,16 +459,13 @@ class Subject:
         return bool(getattr(concern, "acknowledged", True))
 
     def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Reply:
-        """Send the part of the request that the fault doesn't block."""
-        if fault is Fault.STALE:
-            return self._find_stale_answer(request) or self.perform(request, key)
-        if fault in (Fault.CUT_SHORT, Fault.CUT_EARLY):
-            return self.perform(cut(request, early=fault is Fault.CUT_EARLY))
-        if not fault.is_partial:
+        """Send the part of the request that the fault doesn't block, and return the response."""
+        if fault is Fault.STALE and (stale_answer := self.stale_reads.find(request)) is not None:
+            return stale_answer
+        if fault not in (Fault.CUT_SHORT, Fault.CUT_EARLY) and not fault.is_partial:
             return self.perform(request, key)
-        rest, remainder = leave_one_out(request, first=fault is Fault.FIRST_UNPROCESSED)
-        answer = Reply() if rest is None else self.perform(rest)
-        return answer if answer.error is not None else Reply(add_remainder(request, answer.value, remainder))
+        self._check(request)
+        return self._make_reply(send_under(fault, request, self.machine.answer))
 
     def has_added(self, before: WorldState, request: Request | None, after: WorldState) -> bool:
         """Whether a MongoDB request added a document between these two states."""
@@ -478,39 +481,21 @@ class Subject:
         """Perform an upsert that looked for its document in the state `before` and inserts it now. Return the response."""
         return self._make_reply(self.machine.race(before, request))
 
-    def make_failure(self, fault: Fault, request: Request) -> Exception:
+    def make_error(self, fault: Fault, request: Request) -> Exception:
         """Return the error that the driver raises for this fault."""
-        store = self.machine.databases.stores[request.store]
-        return make_cancellation_error(store, request) if fault.failure is None else fault.failure.make_error(store, request)
+        return fault.make_error(self.machine.databases.stores[request.store], request)
 
     def list_dependent_faults(self, request: Request) -> tuple[Fault, ...]:
         """Return the faults that make a difference to this request because of earlier requests.
 
-        Record which tables are in transactions, and whether a read can be stale, for later requests.
+        Record which tables are in transactions, for later requests.
         """
         faults: tuple[Fault, ...] = ()
         if is_transaction(request):
             self._in_transactions.update(request.tables)
         elif is_single_write(request) and self._in_transactions.intersection(request.tables):
             faults = (Fault.CONFLICT,)
-        if may_be_stale(self.machine.databases.stores[request.store], request):
-            self.reads_may_be_stale = True
-            if self._find_stale_answer(request) is not None:
-                faults = (*faults, Fault.STALE)
-        return faults
-
-    def _find_stale_answer(self, request: Request) -> Reply | None:
-        """Return the response from before the last write that changed it, or None if no write did."""
-        present = make_comparable(self._answer_at(self.machine.present, request))
-        for state in reversed(self.machine.earlier):
-            answer = self._answer_at(state, request)
-            if answer.error is None and make_comparable(answer) != present:
-                return answer
-        return None
-
-    def _answer_at(self, state: WorldState, request: Request) -> Reply:
-        with self.machine.looking_at(state):
-            return self.perform(request)
+        return faults if self.stale_reads.find(request) is None else (*faults, Fault.STALE)
 
     def add_entities(self, request: Request) -> Request:
         """Return the request with the entities that it touches. They depend on the key names of the table."""
@@ -560,7 +545,7 @@ class Subject:
             self.look_requests.append(request)
             # In `build`, a request that only reads a table's structure, such as its indexes, has the same response in every process.
             if not self._is_looking and self.machine.databases.list_places(request) and not reads_structure(request):
-                self.has_recovery = True
+                self.traits.has_recovery = True
             return self._send_awaited(request) if awaited else self._send_now(request)
         if call is None or not call.runs_in_this_thread:
             self.refuse(
@@ -572,7 +557,7 @@ class Subject:
         # A store can send a lasting request, such as a request for the table's indexes, once and cache the response. The time of
         # that request makes no difference. If the handler does depend on the response, its behavior differs from the recorded
         # behavior, and it runs for every schedule.
-        if self.recall is not None and self.machine.is_lasting(request):
+        if self.mode.is_recording and self.machine.is_lasting(request):
             known_answer = self._lasting_answers.get(self.key(request))
             if known_answer is not None:
                 return _awaited(known_answer()) if awaited else known_answer()
@@ -605,8 +590,8 @@ class Subject:
 
     def refuse(self, error: OnewriteError) -> NoReturn:
         """Raise the error, and remember it, because the handler might catch it."""
-        self.misuse = self.misuse or error
-        raise self.misuse
+        self.traits.misuse = self.traits.misuse or error
+        raise self.traits.misuse
 
 
 async def _awaited(value: Any) -> Any:

@@ -18,19 +18,11 @@ from onewrite.testing.explorer.recall import (
     UnknownError,
     copy_replies,
 )
-from onewrite.testing.explorer.schedule import (
-    MAX_OUTAGE,
-    Delivery,
-    Fault,
-    Progress,
-    ScheduleStep,
-    TakenStep,
-    list_faults,
-    list_variants,
-)
+from onewrite.testing.explorer.schedule import Delivery, Progress, ScheduleStep, TakenStep
 from onewrite.testing.explorer.subject import Invocation, Subject, format_delivery
 from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position, WorldState
 from onewrite.testing.taps.aws import is_batch, leave_one_out
+from onewrite.testing.taps.fault import MAX_OUTAGE, Fault, list_faults, list_variants
 from onewrite.testing.taps.mongodb_methods import may_find_nothing
 from onewrite.testing.taps.traffic import Key, Request
 
@@ -109,7 +101,7 @@ class Trial:
         trial_step, self.position = self._take(step)
         self.steps.append(trial_step)
         taken = trial_step.taken_step
-        is_creation = self._subject.has_upserts and self._subject.has_added(before, taken.request, self.position[0])
+        is_creation = self._subject.traits.has_upserts and self._subject.has_added(before, taken.request, self.position[0])
         self._creation = _Creation(taken.step.delivery, before, self.progress) if is_creation else None
         self.progress = self.progress.after(taken)
         if taken.has_ended:
@@ -147,7 +139,7 @@ class Trial:
         fault = step.fault if step.fault in (*faults, *variants) else Fault.NONE
         step = step._replace(fault=fault, request_index=index)
         # A search follows only the variants to which the handler has reacted differently.
-        faults = *faults, *[variant for variant in variants if variant in self._subject.variants]
+        faults = *faults, *[variant for variant in variants if variant in self._subject.traits.variants]
         if step.fault.is_lasting:
             self._outages[step.delivery] = _Outage(step.fault, self._find_lasting(step.fault, request))
         history = self._histories.get(step.delivery)
@@ -191,7 +183,7 @@ class Trial:
         """
         if not may_find_nothing(request):
             return None
-        self._subject.has_upserts = True
+        self._subject.traits.has_upserts = True
         before = self._find_state_before_creation(delivery)
         return None if before is None or not self._subject.may_race(before, request) else before
 
@@ -244,7 +236,7 @@ class Trial:
     @property
     def _store_form(self) -> Hashable:
         """Return the contents of the store, and its earlier contents if a stale read can still show them."""
-        can_be_stale = self._subject.reads_may_be_stale and self.progress.faults < self._subject.bounds.faults
+        can_be_stale = self._subject.stale_reads.has_any and self.progress.faults < self._subject.bounds.faults
         return self.position if can_be_stale else self.position[0]
 
     @property
@@ -367,7 +359,7 @@ class Trial:
 
     def _begin(self, delivery: Delivery, parts: tuple[int, ...]) -> None:
         """Begin a delivery of these parts, in its own process if each delivery has one."""
-        if self._subject.own_processes and (self._spares or self._subject.has_recovery):
+        if self._subject.mode.has_own_processes and (self._spares or self._subject.traits.has_recovery):
             self.change_process()
         if self._process is None:
             self._process = self._subject.build()
@@ -417,8 +409,8 @@ class Trial:
             self._release(self._calls.pop(delivery))
             self._histories.pop(delivery, None)
             self._leave_process(delivery, has_died=is_dead)
-        if self._subject.misuse is not None:
-            raise self._subject.misuse
+        if self._subject.traits.misuse is not None:
+            raise self._subject.traits.misuse
         return TrialStep(
             taken_step,
             answers,
@@ -478,10 +470,10 @@ class Trial:
             return ()
         if fault.is_kept_back:
             is_event = fault in _EVENTS
-            reply = _EVENTS[fault] if is_event else Reply(error=self._subject.make_failure(fault, request), faulty=True)
+            reply = _EVENTS[fault] if is_event else Reply(error=self._subject.make_error(fault, request), faulty=True)
             self._resume(call, delivery, reply, index)
             return ()
-        self._subject.has_written = self._subject.has_written or request.writes
+        self._subject.traits.has_written = self._subject.traits.has_written or request.writes
         if fault is Fault.RACED and race_state is not None:
             answer = self._subject.race(race_state, request)
         else:
@@ -497,7 +489,7 @@ class Trial:
         if fault is Fault.CRASH_AFTER:
             call.die()
         else:
-            reply = Reply(error=self._subject.make_failure(fault, request)) if fault.is_lost else answer
+            reply = Reply(error=self._subject.make_error(fault, request)) if fault.is_lost else answer
             self._resume(call, delivery, reply._replace(faulty=fault.is_counted), index)
         return (answer,)
 

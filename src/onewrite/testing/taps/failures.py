@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps.aws import find_client, make_copy
@@ -116,12 +116,6 @@ def make_cancellation_error(store: Store, request: Request) -> Exception:
         return make_client_error(store, request, "TransactionConflictException", "Transaction is ongoing for the item")
     raise ConfigurationError(
         f"A transaction never cancels {request.method}: plan cancel_transaction for a single write or for a transaction."
-    )
-
-
-def refuse_partial(_store: Store, request: Request) -> NoReturn:
-    raise ConfigurationError(
-        f"{request.method} is done whole or not at all: plan leave_unprocessed for BatchWriteItem or BatchGetItem."
     )
 
 

@@ -18,16 +18,16 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import failures
-from onewrite.testing.taps.aws import add_remainder, is_batch, leave_one_out
+from onewrite.testing.taps.aws import is_batch
+from onewrite.testing.taps.fault import Fault, send_under
 from onewrite.testing.taps.tap import Store, is_async, send, tap
 from onewrite.testing.taps.traffic import Request, StoreCalls, amake_calls, make_calls
 
 Where: TypeAlias = int | Callable[[Request], bool]
-Sending: TypeAlias = Literal["never", "once", "until answered", "in part"]
 
 
 class Crash(BaseException):
@@ -41,8 +41,7 @@ class Crash(BaseException):
 class _PlannedFault:
     name: str
     where: Where
-    sending: Sending
-    failure: Callable[[Store, Request], BaseException]
+    fault: Fault
     optional: bool
     is_used: bool = False
 
@@ -78,11 +77,11 @@ class Faults:
 
     def crash_before(self, where: Where, *, optional: bool = False) -> None:
         """Kill the process before it sends the request."""
-        self._plan(_PlannedFault("before", where, "never", _make_crash, optional))
+        self._plan(_PlannedFault("before", where, Fault.CRASH_BEFORE, optional))
 
     def crash_after(self, where: Where, *, optional: bool = False) -> None:
         """Kill the process after the request took effect, but before the response arrives."""
-        self._plan(_PlannedFault("after", where, "once", _make_crash, optional))
+        self._plan(_PlannedFault("after", where, Fault.CRASH_AFTER, optional))
 
     def lose_response(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
         """Close the connection after the request took effect, but before the response arrives.
@@ -92,31 +91,27 @@ class Faults:
         sends a retryable write again, and the server repeats its first response, so the handler sees no difference. For other
         writes, pymongo raises. With `retried=False`, the driver raises, as if all its attempts had failed.
         """
-        self._plan(
-            _PlannedFault(
-                "lose_response", where, "until answered" if retried else "once", failures.LOST_RESPONSE.make_error, optional
-            )
-        )
+        self._plan(_PlannedFault("lose_response", where, Fault.RETRIED if retried else Fault.LOST, optional))
 
     def throttle(self, where: Where, *, optional: bool = False) -> None:
         """Throttle the request until the driver's retries are used up and it raises."""
-        self._plan(_PlannedFault("throttle", where, "never", failures.THROTTLED.make_error, optional))
+        self._plan(_PlannedFault("throttle", where, Fault.THROTTLED, optional))
 
     def time_out(self, where: Where, *, applied: bool = True, optional: bool = False) -> None:
         """Drop the response, so that the driver times out. Its error doesn't show whether the request was `applied`."""
-        self._plan(_PlannedFault("time_out", where, "once" if applied else "never", failures.TIMEOUT.make_error, optional))
+        self._plan(_PlannedFault("time_out", where, Fault.LOST_IN_TIME if applied else Fault.UNANSWERED, optional))
 
     def cancel_transaction(self, where: Where, *, optional: bool = False) -> None:
         """Hold the entity in a concurrent transaction: a transaction is canceled, and a single write is refused."""
-        self._plan(_PlannedFault("cancel_transaction", where, "never", failures.make_cancellation_error, optional))
+        self._plan(_PlannedFault("cancel_transaction", where, Fault.CONFLICT, optional))
 
     def refuse_connection(self, where: Where, *, optional: bool = False) -> None:
         """Refuse the connection, so that the driver raises before it sends the request."""
-        self._plan(_PlannedFault("refuse_connection", where, "never", failures.NO_SERVER.make_error, optional))
+        self._plan(_PlannedFault("refuse_connection", where, Fault.UNREACHABLE, optional))
 
     def leave_unprocessed(self, where: Where, *, optional: bool = False) -> None:
         """Make a BatchWriteItem or BatchGetItem return its last write or key as unprocessed."""
-        self._plan(_PlannedFault("leave_unprocessed", where, "in part", failures.refuse_partial, optional))
+        self._plan(_PlannedFault("leave_unprocessed", where, Fault.UNPROCESSED, optional))
 
     def assert_all_used(self) -> None:
         """Fail if a planned fault never occurred, because the test then proves nothing about it."""
@@ -152,35 +147,34 @@ class Faults:
         if _is_dying():
             raise Crash(f"The process is dead, and does not send {request}.")
         plan = self._meet(request)
-        if plan is None:
-            return (yield partial(send, store, request))
-        # If the driver doesn't retry, losing the response is the same as with "once".
-        if plan.sending == "until answered" and failures.driver_retries(store, request):
-            return (yield partial(send, failures.add_second_try(store), request))
-        if plan.sending == "in part" and is_batch(request):
-            return (yield from _send_in_part(store, request))
-        failure = plan.failure(store, request)  # before the request is sent, because it raises if the fault doesn't fit
-        if plan.sending != "never":
+        fault = Fault.NONE if plan is None else plan.fault
+        if fault is Fault.RETRIED:
+            if failures.driver_retries(store, request):
+                return (yield partial(send, failures.add_second_try(store), request))
+            fault = Fault.LOST
+        if fault.is_partial and not is_batch(request):
+            raise ConfigurationError(
+                f"{request.method} is done whole or not at all: plan leave_unprocessed for BatchWriteItem or BatchGetItem."
+            )
+        if fault is Fault.NONE or fault.is_partial:
+            return (yield from send_under(fault, request, partial(_send, store)))
+        error = _make_error(fault, store, request)  # before the request is sent, because it raises if the fault doesn't fit
+        if not fault.is_kept_back:
             try:
                 yield partial(send, store, request)
-            except Exception as error:
-                if not failures.is_answer(error):
+            except Exception as refusal:
+                if not failures.is_answer(refusal):
                     raise  # the driver didn't send it
                 # A refusal is a response too, and it's lost like any other.
-        raise failure
+        raise error
 
 
-def _send_in_part(store: Store, request: Request) -> StoreCalls[Any]:
-    """Send a batch without its last write or key, and return that one as unprocessed."""
-    rest, remainder = leave_one_out(request)
-    answer = None
-    if rest is not None:
-        answer = yield partial(send, store, rest)
-    return add_remainder(request, answer, remainder)
+def _send(store: Store, request: Request) -> StoreCalls[Any]:
+    return (yield partial(send, store, request))
 
 
-def _make_crash(_store: Store, request: Request) -> BaseException:
-    return Crash(f"The process died at {request}.")
+def _make_error(fault: Fault, store: Store, request: Request) -> BaseException:
+    return Crash(f"The process died at {request}.") if fault.is_crash else fault.make_error(store, request)
 
 
 def _is_dying() -> bool:

@@ -14,10 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 from onewrite.errors import ConfigurationError
 from onewrite.testing.taps import aws, mongodb
 from onewrite.testing.taps.aws import find_service, is_dynamodb_client
-from onewrite.testing.taps.mongodb_methods import DOCUMENT_READS
 from onewrite.testing.taps.traffic import Gate, Request
-
-# --- taps -------------------------------------------------------------------------------------------------------------
 
 Store: TypeAlias = Any  # a boto3 or aiobotocore client or Table, or a pymongo or mongomock collection
 Kind: TypeAlias = Literal["table", "client", "collection"]
@@ -76,38 +73,3 @@ def send(store: Store, request: Request) -> Any:
     if find_kind(store) == "collection":
         return mongodb.send(store, request, awaited=is_async(store))
     return aws.send(store, request)
-
-
-# --- stale reads ------------------------------------------------------------------------------------------------------
-#
-# Which reads can miss the last write.
-
-_READS = frozenset({"GetItem", "Query", "Scan", "BatchGetItem", "ExecuteStatement"})
-_FROM_SECONDARIES = frozenset({"secondary", "secondaryPreferred", "nearest"})
-
-
-def may_be_stale(store: Store, request: Request) -> bool:
-    """Whether the response can leave out an acknowledged write.
-
-    DynamoDB's reads are eventually consistent unless they set `ConsistentRead`. The reads of a transaction are always consistent.
-
-    On MongoDB, only a read from a secondary counts. It can lag behind the primary with any read concern, including "majority". A
-    read from the primary sees all acknowledged writes. In a causally consistent session, reads wait for the session's own writes,
-    so reads in sessions don't count.
-    """
-    if request.writes:
-        return False
-    if find_kind(store) == "collection":
-        return request.method in DOCUMENT_READS and _is_from_a_secondary(store, request)
-    # A BatchGetItem sets it for each table. A mixed one isn't split: it counts as consistent.
-    tables = request.arguments.get("RequestItems")
-    parts = list(cast("Mapping[str, Any]", tables).values()) if isinstance(tables, Mapping) else [request.arguments]
-    consistent = (isinstance(part, Mapping) and cast("Mapping[str, Any]", part).get("ConsistentRead") for part in parts)
-    return request.method in _READS and not any(consistent)
-
-
-def _is_from_a_secondary(store: Store, request: Request) -> bool:
-    own = request.tables[0] == store.name or request.tables[0].startswith(f"{store.name}.")
-    preference = request.options.get("read_preference") or getattr(store if own else store.database, "read_preference", None)
-    name = getattr(preference, "mongos_mode", None)
-    return name in _FROM_SECONDARIES and request.arguments.get("session") is None
