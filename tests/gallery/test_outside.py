@@ -99,7 +99,9 @@ def test_a_lock_that_processes_do_not_share_is_refused(explore: Any, worlds: Wor
 def test_a_handler_that_depends_on_its_surroundings_is_reported(
     explore: Any, worlds: Worlds, engine: str, name: str, cause: str
 ) -> None:
-    assert cause in str(explored(explore, worlds, engine, wrong_outside, name, Case()).nondeterministic)
+    report = explored(explore, worlds, engine, wrong_outside, name, Case())
+    assert not report.ok
+    assert cause in str(report.nondeterministic)
 
 
 @pytest.mark.parametrize("engine", BOTH)

@@ -509,6 +509,7 @@ def test_search_ends_early_if_the_handler_is_not_deterministic() -> None:
         collection.update_one({"_id": "c1"}, {"$set": {message.id: next(numbers) * 0 + 1, "at": next(numbers)}}, upsert=True)
 
     report = explore(build_from(handle), MESSAGES, customers, lambda c: c.count_documents({}))
+    assert not report.ok
     assert report.nondeterministic is not None
     assert report.schedules <= 400
 

@@ -208,7 +208,14 @@ def looking(line: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "line", [EXPLORED, f"assert {EXPLORED}", f"{EXPLORED}.assert_effectively_once", f"onewrite.testing.{EXPLORED}"]
+    "line",
+    [
+        EXPLORED,
+        f"assert {EXPLORED}",
+        f"assert {EXPLORED}.nondeterministic is None",
+        f"{EXPLORED}.assert_effectively_once",
+        f"onewrite.testing.{EXPLORED}",
+    ],
 )
 def test_an_unread_counterexample_fails_the_test(run: Run, line: str) -> None:
     result = run(looking(line))

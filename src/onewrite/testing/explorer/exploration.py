@@ -93,6 +93,14 @@ class Counterexample:
         return self.text
 
 
+@dataclass(slots=True)
+class ReportUse:
+    """What a test has done with a report. A finding that it hasn't checked fails the test."""
+
+    accepted: set[str] = field(default_factory=set[str])  # kinds of remarks
+    is_checked: bool = False  # it has asked whether there is a finding, or for the counterexample
+
+
 @dataclass(frozen=True, slots=True)
 class Exploration:
     """The result of an exploration. It is true if no schedule ends wrongly.
@@ -106,26 +114,19 @@ class Exploration:
     exhausted: bool  # whether every schedule within the bounds was run or pruned
     bounds: Bounds
     found: Counterexample | None = None
-    difference: str | None = None
+    nondeterministic: str | None = None  # how a schedule differed when it was run again
     sampled: bool = False  # whether it wasn't meant to run every schedule
     remarks: tuple[Remark, ...] = ()
-    accepted: set[str] = field(default_factory=set[str], compare=False, repr=False)  # kinds that the test accepts
-    asked: set[str] = field(default_factory=set[str], compare=False, repr=False)  # the findings that the test has read
+    use: ReportUse = field(default_factory=ReportUse, compare=False, repr=False)
 
     @property
     def counterexample(self) -> Counterexample | None:
-        self.asked.add("counterexample")
+        self.use.is_checked = True
         return self.found
 
     @property
-    def nondeterministic(self) -> str | None:
-        """Return how a schedule differed when it was run again, or None if it didn't."""
-        self.asked.add("nondeterministic")
-        return self.difference
-
-    @property
     def ok(self) -> bool:
-        self.asked.add("ok")
+        self.use.is_checked = True
         return self.passes
 
     def __bool__(self) -> bool:
@@ -133,13 +134,13 @@ class Exploration:
 
     @property
     def is_unread(self) -> bool:
-        """Whether the exploration has a finding, and the test hasn't read the report."""
-        return not (self.passes or self.asked)
+        """Whether the exploration has a finding that the test hasn't checked."""
+        return not (self.passes or self.use.is_checked)
 
     @property
     def passes(self) -> bool:
-        """Whether the exploration has no finding. Unlike `ok`, this doesn't count as reading the report."""
-        return self.found is None and self.difference is None
+        """Whether the exploration has no finding. Unlike `ok`, this doesn't count as a check by the test."""
+        return self.found is None and self.nondeterministic is None
 
     def assert_effectively_once(self, *, accept: str | Collection[str] = ()) -> None:
         """Raise `AssertionError` if a schedule ends wrongly, a write is lost, or incorrect handlers would pass too.
@@ -155,7 +156,7 @@ class Exploration:
             if kind not in KINDS:
                 all_kinds = ", ".join(KINDS)
                 raise ConfigurationError(f"accept={kind!r}: there is no such kind of remark. The kinds are {all_kinds}.")
-            self.accepted.add(kind)
+            self.use.accepted.add(kind)
         if not self.ok:
             raise AssertionError(str(self))
         if failing_remarks := [remark for remark in self.open_remarks if remark.kind in FAILING]:
@@ -174,7 +175,7 @@ class Exploration:
     @property
     def open_remarks(self) -> list[Remark]:
         """Return the remarks about probable mistakes, except for the kinds that the test has accepted."""
-        return [remark for remark in self.remarks if remark.kind != NOTE and remark.kind not in self.accepted]
+        return [remark for remark in self.remarks if remark.kind != NOTE and remark.kind not in self.use.accepted]
 
     def __str__(self) -> str:
         paragraphs: list[str] = []

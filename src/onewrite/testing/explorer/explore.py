@@ -177,7 +177,7 @@ _explorations_of_test: list[Exploration] = []  # of the present test, so that py
 
 
 def take_unread() -> list[Exploration]:
-    """Return this test's explorations with a finding that the test hasn't looked at, and forget all of them."""
+    """Return this test's explorations with a finding that the test hasn't checked, and forget all of them."""
     unread = [exploration for exploration in _explorations_of_test if exploration.is_unread]
     _explorations_of_test.clear()
     return unread
@@ -297,7 +297,7 @@ def _make_exploration(arguments: Arguments, judge: Judge, search: _Search, start
         exhausted=search.exhausted,
         bounds=bounds,
         found=counterexample,
-        difference=judge.nondeterministic,
+        nondeterministic=judge.nondeterministic,
         sampled=arguments.at_random or arguments.replay is not None,
         remarks=tuple(remarks),
     )
