@@ -309,7 +309,11 @@ def _keyed_by(read: Callable[[], object]) -> Build:
     return build
 
 
-key_of_the_minute = _keyed_by(lambda: int(time.time() / 60))
+def _read_minute(now: Callable[[], float] = time.time) -> int:
+    return int(now() / 60)
+
+
+key_of_the_minute = _keyed_by(_read_minute)
 key_of_the_hour = _keyed_by(lambda: f"{dt.datetime.now(dt.UTC):%Y%m%d%H}")
 key_of_the_day = _keyed_by(lambda: f"{dt.date.today()}")  # noqa: DTZ011  # that is the mistake
 key_of_the_month = _keyed_by(lambda: time.strftime("%Y-%m"))

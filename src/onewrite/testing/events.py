@@ -182,7 +182,7 @@ def _check_change(change: object) -> tuple[Item | None, Item | None]:
     if isinstance(change, tuple | list) and len(pair := cast("Sequence[Any]", change)) == 2:  # noqa: PLR2004  # a pair
         return pair[0], pair[1]
     raise ConfigurationError(
-        f"dynamodb_stream_event() got a {type(cast('Any', change)).__name__} as a change. Pass pairs of the old and the new item: (None, item) for an "
+        f"dynamodb_stream_event(): expected pairs of the old and the new item, got {type(cast('Any', change)).__name__}. Pass (None, item) for an "
         "INSERT, (old, new) for a MODIFY, or (item, None) for a REMOVE."
     )
 

@@ -10,8 +10,9 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any, cast
 
 from onewrite.testing.explorer.calls import is_own_code
@@ -87,14 +88,13 @@ def clock_ahead() -> Generator[None]:
         now = _time()
         return now if abs(now - _counter() - ahead) > _APART else now + _LEAD
 
-    replacements = _make_replacements(read)
-    places = [(owner, name, value) for owner in _list_owners() for name, value in _list_attributes(owner, replacements)]
-    for owner, name, value in places:
-        setattr(owner, name, replacements[id(value)])
+    places = [*_list_places(_make_replacements(read))]
+    for owner, name, _, replacement in places:
+        setattr(owner, name, replacement)
     try:
         yield
     finally:
-        for owner, name, value in places:
+        for owner, name, value, _ in places:
             setattr(owner, name, value)
 
 
@@ -153,6 +153,23 @@ def _make_replacements(read: Callable[[], float]) -> dict[int, Any]:
     }
 
 
+def _list_places(replacements: Mapping[int, Any]) -> Iterator[tuple[Any, str, Any, Any]]:
+    """Yield each attribute that holds the clock: its owner, its name, its value, and the value that replaces it."""
+    for owner in _list_owners():
+        attributes = cast("dict[str, Any]", vars(owner)).copy()
+        for name, value in attributes.items():
+            if id(value) in replacements:
+                yield owner, name, value, replacements[id(value)]
+        for function in _list_functions(owner.__name__, attributes.values()):
+            defaults = function.__defaults__ or ()
+            if any(id(value) in replacements for value in defaults):
+                yield function, "__defaults__", defaults, tuple([replacements.get(id(value), value) for value in defaults])
+            named = function.__kwdefaults__ or {}
+            if any(id(value) in replacements for value in named.values()):
+                replaced = {name: replacements.get(id(value), value) for name, value in named.items()}
+                yield function, "__kwdefaults__", named, replaced
+
+
 def _list_owners() -> Iterator[Any]:
     yield from (time, dt)
     for module in [*sys.modules.values()]:
@@ -161,7 +178,10 @@ def _list_owners() -> Iterator[Any]:
             yield module
 
 
-def _list_attributes(owner: Any, replacements: dict[int, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in [*cast("dict[str, Any]", vars(owner)).items()]:
-        if id(value) in replacements:
-            yield name, value
+def _list_functions(module: str, values: Iterable[object]) -> Iterator[FunctionType]:
+    """Yield the functions and methods that the module defines, such as a class's `__init__` with `clock=time.time`."""
+    for value in values:
+        if isinstance(value, FunctionType):
+            yield value
+        elif isinstance(value, type) and value.__module__ == module:
+            yield from [method for method in vars(value).values() if isinstance(method, FunctionType)]
