@@ -507,8 +507,13 @@ class HandlerCall:
         if not inspect.isawaitable(value):
             return value
         loop = self.thread.loop()
-        with self.running(loop):
-            return loop.run_until_complete(await_result(value))
+        context = contextvars.copy_context()
+        try:
+            with self.running(loop):
+                return loop.run_until_complete(loop.create_task(await_result(value), context=context))
+        finally:  # a consumer that awaits the handler has its context variables, too
+            for variable, changed in context.items():
+                variable.set(changed)
 
     def note_failure(self, error: BaseException) -> None:
         """Record the handler's own error and its line for the report."""
