@@ -12,30 +12,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from boto3.dynamodb.conditions import ConditionBase
 
+from onewrite.core import parts
 from onewrite.core.flow import Call
 from onewrite.core.forms import Form, cut, fill, list_values, make_sample, read_form
 from onewrite.core.label import EFFECTS, OUTBOX, TOKEN, TOMBSTONE, Label, Slot
 from onewrite.core.ledgers.entry import Advance, Entry, Remember
-from onewrite.core.parts import (
-    Absent,
-    AddMarks,
-    Append,
-    Change,
-    Condition,
-    EndEffects,
-    HasFence,
-    IsPast,
-    Lacks,
-    LacksEffects,
-    OnlyEffects,
-    OpenEffect,
-    OutboxFits,
-    Remove,
-    Set,
-    SetOnce,
-    list_changes,
-    list_conditions,
-)
+from onewrite.core.parts import Change, Condition, list_changes, list_conditions
 from onewrite.core.write import Burial, Finishes, Write
 from onewrite.dynamodb.expression import (
     CLAUSES,
@@ -181,11 +163,11 @@ class Draft(Placeholders):
         """Spell the conditions."""
         for condition in conditions:
             match condition:
-                case Absent(attribute):
+                case parts.Absent(attribute):
                     self.conditions.append(f"attribute_not_exists({attribute})")
-                case LacksEffects(effect_hashes):
+                case parts.LacksEffects(effect_hashes):
                     self.exclusions += [f"contains({EFFECTS},{self.value(effect_hash)})" for effect_hash in effect_hashes]
-                case Lacks(slots, marks):
+                case parts.Lacks(slots, marks):
                     members = [*map(self.value, marks)]
                     for name in map(self._name_slot, slots):
                         self.exclusions += [f"contains({name},{member})" for member in members]
@@ -195,19 +177,19 @@ class Draft(Placeholders):
                     self.conditions.append(f"({' OR '.join([f'attribute_not_exists({name})', *texts])})")
                 case Advance():
                     self._require_before(condition)
-                case IsPast(slot, mark):
+                case parts.IsPast(slot, mark):
                     self.conditions.append(f"{self._name_slot(slot)}>={self.value(_check_number(mark))}")
-                case OutboxFits(label):
+                case parts.OutboxFits(label):
                     name, events = self.name(OUTBOX.label), self.name(OUTBOX.events)
                     is_absent = f"attribute_not_exists({name}) AND attribute_not_exists({events})"
                     self.conditions.append(f"({name}={self.value(label)} OR ({is_absent}))")
-                case HasFence(effect_hash, fence):
+                case parts.HasFence(effect_hash, fence):
                     self.conditions.append(
                         f"{self.name(locate_effect(effect_hash))}.{self.name('fence')}={self.value(fence)}"
                     )
-                case OnlyEffects(()):
+                case parts.OnlyEffects(()):
                     self.conditions.append(f"attribute_not_exists({EFFECTS})")
-                case OnlyEffects(effects):
+                case parts.OnlyEffects(effects):
                     hashes = [effect_hash for effect_hash, _ in effects]
                     self.conditions.append(f"{EFFECTS}={self.value(Members(hashes))}")
                     for effect_hash, (_, stored_effect) in zip(hashes, effects, strict=True):
@@ -218,24 +200,24 @@ class Draft(Placeholders):
         sets, adds, removes, deletes = self.clauses.values()
         for change in changes:
             match change:
-                case Set(slot, value):
+                case parts.Set(slot, value):
                     placeholder = TOKEN_VALUE if slot.group == TOKEN else ""
                     sets.append(f"{self._name_slot(slot)}={self.value(_check_number(value), placeholder)}")
-                case AddMarks(slot, marks):
+                case parts.AddMarks(slot, marks):
                     adds.append(f"{self._name_slot(slot)} {self.value(Members(marks))}")
-                case Remove(slots):
+                case parts.Remove(slots):
                     removes += map(self._name_slot, slots)
-                case Append(attribute, values):
+                case parts.Append(attribute, values):
                     name, empty_list = self.name(attribute), self.value([])
                     sets.append(f"{name}=list_append(if_not_exists({name},{empty_list}),{self.value(values)})")
-                case SetOnce(attribute, value):
+                case parts.SetOnce(attribute, value):
                     name = self.name(attribute)
                     sets.append(f"{name}=if_not_exists({name},{self.value(value)})")
-                case OpenEffect(effect_hash, fields):
+                case parts.OpenEffect(effect_hash, fields):
                     _check_number(fields.get("sequence"))  # the effect stores the sequence even if the ledger ignores it
                     sets.append(f"{self.name(locate_effect(effect_hash))}={self.value(fields, EFFECT_VALUE)}")
                     adds.append(f"{EFFECTS} {self.value(Members((effect_hash,)))}")
-                case EndEffects(effect_hashes, are_all):
+                case parts.EndEffects(effect_hashes, are_all):
                     removes += [self.name(locate_effect(effect_hash)) for effect_hash in effect_hashes]
                     if are_all:
                         removes.append(EFFECTS)
@@ -270,11 +252,11 @@ def _make_new_attributes(changes: Iterable[Change]) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for change in changes:
         match change:
-            case Set(slot, value):
+            case parts.Set(slot, value):
                 attributes[locate_slot(slot)] = _check_number(value)
-            case AddMarks(slot, marks):
+            case parts.AddMarks(slot, marks):
                 attributes[locate_slot(slot)] = Members(marks)
-            case SetOnce(name, value) | Append(name, value):
+            case parts.SetOnce(name, value) | parts.Append(name, value):
                 attributes[name] = value
             case _:
                 pass

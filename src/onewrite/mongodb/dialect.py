@@ -13,29 +13,11 @@ from typing import Any, NamedTuple, cast
 
 from bson.regex import Regex
 
+from onewrite.core import parts
 from onewrite.core.forms import Form, cut, fill, list_values, make_sample, read_form
 from onewrite.core.label import EFFECTS, MOVED_LABEL, OUTBOX, Label
 from onewrite.core.ledgers.entry import Advance, Entry
-from onewrite.core.parts import (
-    Absent,
-    AddMarks,
-    Append,
-    Change,
-    Condition,
-    EndEffects,
-    HasFence,
-    IsPast,
-    Lacks,
-    LacksEffects,
-    OnlyEffects,
-    OpenEffect,
-    OutboxFits,
-    Remove,
-    Set,
-    SetOnce,
-    list_changes,
-    list_conditions,
-)
+from onewrite.core.parts import Change, Condition, list_changes, list_conditions
 from onewrite.core.write import Burial, Write
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.mongodb.expression import Update, check_document, has_conditions, read_entity_key
@@ -177,54 +159,54 @@ class Draft:
         asks = self.asks
         for condition in conditions:
             match condition:
-                case Absent(name):
+                case parts.Absent(name):
                     asks[name] = _ABSENT
-                case LacksEffects(effect_hashes):
+                case parts.LacksEffects(effect_hashes):
                     for effect_hash in effect_hashes:
                         asks[locate_effect(effect_hash)] = _ABSENT
                 case Label(slot, _, accepted_texts):
                     asks[locate_slot(slot)] = _match_label(accepted_texts)
-                case Lacks(slots, marks):
+                case parts.Lacks(slots, marks):
                     lacks = {"$ne": marks[0]} if len(marks) == 1 else {"$nin": [*marks]}
                     for path in map(locate_slot, slots):
                         asks[path] = {"$nin": [*_list_lacked_marks(asks[path]), *marks]} if path in asks else lacks
                 case Advance():
                     self.extra_conditions.append(_build_before(condition))
-                case IsPast(slot, mark):
+                case parts.IsPast(slot, mark):
                     self.extra_conditions.append({locate_slot(slot): {"$gte": _check_number(mark)}})
-                case OutboxFits(label):
+                case parts.OutboxFits(label):
                     # An $or of the two conditions would cost mongod several times as much.
                     without_label = {OUTBOX.label: None, OUTBOX.events: {"$exists": True}}
                     self.extra_conditions.append(
                         {OUTBOX.label: {"$in": [None, _match_text(label)]}, "$nor": [without_label]}
                     )
-                case HasFence(effect_hash, fence):
+                case parts.HasFence(effect_hash, fence):
                     asks[f"{locate_effect(effect_hash)}.fence"] = fence
-                case OnlyEffects(effects):
+                case parts.OnlyEffects(effects):
                     asks[EFFECTS] = dict(effects) if effects else _NONE_OPEN
 
     def change(self, changes: Iterable[Change]) -> None:
         """Spell the changes."""
         for change in changes:
             match change:
-                case Set(slot, value):
+                case parts.Set(slot, value):
                     self.sets[locate_slot(slot)] = _check_number(value)
-                case AddMarks(slot, marks):
+                case parts.AddMarks(slot, marks):
                     self.pushes[locate_slot(slot)] = [*marks]
-                case Remove(slots):
+                case parts.Remove(slots):
                     self.removes |= {locate_slot(slot): "" for slot in slots}
-                case Append(name, values):
+                case parts.Append(name, values):
                     self.pushes[name] = [*values]
-                case SetOnce(OUTBOX.shard):
+                case parts.SetOnce(OUTBOX.shard):
                     pass  # the index of a collection needs no shards
-                case SetOnce(name, value):
+                case parts.SetOnce(name, value):
                     # $min keeps the time of the oldest event. It also makes a postponed entity due at once, which costs one more attempt
                     # of the refused event, but no update operator sets a field only if it's missing.
                     self.lowest[name] = value
-                case OpenEffect(effect_hash, fields):
+                case parts.OpenEffect(effect_hash, fields):
                     _check_number(fields.get("sequence"))  # the effect stores the sequence even if the ledger ignores it
                     self.sets[locate_effect(effect_hash)] = fields
-                case EndEffects(effect_hashes):
+                case parts.EndEffects(effect_hashes):
                     self.removes |= {locate_effect(effect_hash): "" for effect_hash in effect_hashes}
                 case Burial():
                     pass  # deletes.py passes the stage that makes the tombstone as the caller's update
