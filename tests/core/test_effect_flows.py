@@ -87,7 +87,7 @@ def test_too_large_finish_is_reported_if_item_is_unreadable(ledger: Ledger) -> N
 @pytest.mark.parametrize("marks", [[4], [7, 4, 7, 4, 7, 4]], ids=["it would fit", "moved back and forth"])
 def test_a_finish_that_never_fits_is_a_mismatch(marks: list[int]) -> None:
     refusals = [refusal(item(mine(), ow_l="ow1 marks", **{"ow_@s": mark})) for mark in marks]
-    with pytest.raises(LedgerMismatch, match="the mark was moved back"):
+    with pytest.raises(LedgerMismatch, match="The mark was moved back"):
         play(finish(table(InSequence()), M, KEY, claim(mine())), *refusals)
 
 

@@ -26,7 +26,7 @@ def test_final_refusal_is_true_or_false(name: str, wrong: Any) -> None:
 
 
 def test_put_under_a_counting_ledger_cannot_declare_a_refusal_final() -> None:
-    with moto_table("orders") as table, pytest.raises(InvalidUpdate, match="must remember the refusal"):
+    with moto_table("orders") as table, pytest.raises(InvalidUpdate, match="remember the refusal"):
         GuardedTable(table, InSequence()).put_item(Message("1", "s", 1), Item={"orderId": "o"}, rejected_ok=True)
 
 

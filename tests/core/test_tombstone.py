@@ -32,14 +32,14 @@ def test_the_ttl_attribute_is_a_top_level_name(attribute: Any) -> None:
 
 def test_ttl_attribute_cannot_be_a_reserved_name() -> None:
     more: Any = {"tombstones": Tombstones(timedelta(days=1), "messageIDs")}
-    with pytest.raises(ConfigurationError, match="Choose another one"):
+    with pytest.raises(ConfigurationError, match="Choose a different one"):
         GuardedTable(Table(), IdSet("messageIDs"), **more)
-    with pytest.raises(ConfigurationError, match="Choose another one"):
+    with pytest.raises(ConfigurationError, match="Choose a different one"):
         GuardedCollection(mongomock_collection(), SeenIds(previous=IdSet("messageIDs")), **more)
 
 
 def test_ttl_field_cannot_identify_a_document() -> None:
-    with pytest.raises(ConfigurationError, match="Choose another one"):
+    with pytest.raises(ConfigurationError, match="Choose a different one"):
         GuardedCollection(
             mongomock_collection(), SeenIds(), key=("email",), tombstones=Tombstones(timedelta(days=1), "email")
         )

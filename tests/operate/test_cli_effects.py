@@ -143,7 +143,7 @@ def test_damaged_entity_does_not_hide_others(place: Place, held: dict[str, Any],
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert (found["open"], found["damaged"], len(found["effects"])) == (1, 1, 1)
-    assert 'id": "damaged"}: The entity holds something else' in err
+    assert 'id": "damaged"}: The entity has other values' in err
     assert main(["effects", *place.options, "--older-than", "1e8"]) == 5
     assert "1 effect was begun later." in capsys.readouterr().out
 

@@ -23,7 +23,7 @@ def wall_clock() -> float:
 
 
 def checked_clock(clock: object) -> Clock:
-    """Return the caller's clock, with a check: before anything is sent, it raises if the time isn't plausible."""
+    """Return the caller's clock with a check. It raises before anything is sent if the time isn't plausible."""
     if clock is wall_clock or clock is times.time:
         return cast("Clock", clock)
     if not callable(clock):

@@ -21,8 +21,8 @@ from onewrite.message import Message
 from onewrite.outcome import Begun, Busy, Entity, Uncertain
 
 MOVED_BACK = (
-    "The effect is open, but the ledger's mark is neither past the message nor just before it, so the mark was moved back. Repair the "
-    "entity: set the mark to the number before the message, with `onewrite set-mark`."
+    "The effect is open, but the ledger's mark is neither past the message nor just before it. The mark was moved back. To repair the "
+    "entity, set the mark to the number before the message, with `onewrite set-mark`."
 )
 
 
@@ -36,7 +36,7 @@ class Effect(NamedTuple):
     since: float
     until: float
     first: bool
-    is_unsent: bool = False  # released before it was sent, so any worker can take it over
+    is_unsent: bool = False  # released before it was sent. Any worker can take it over
 
     def is_same(self, effect: Effect) -> bool:
         """Whether both come from the same begin. Two begins can have the same fence by chance, but then their leases differ."""
@@ -57,7 +57,7 @@ class Effect(NamedTuple):
         message = self.message
         fields: dict[str, Any] = {"id": message.id, "key": self.key, "fence": self.fence}
         fields |= {"since": moment(self.since), "until": moment(self.until), "first": self.first}
-        # Only None is omitted: a sequence can be 0.
+        # Only None is omitted, because a sequence can be 0.
         optional = {"source": message.source or None, "sequence": message.sequence, "parts": [*message.parts] or None}
         optional |= {"unsent": self.is_unsent or None, "ledger": read_ledger_name(self.ledger) or None}
         return fields | {name: value for name, value in optional.items() if value is not None}
@@ -84,8 +84,8 @@ def read_effect(stored_effect: object) -> Effect:
 def make_effect_error() -> LedgerMismatch:
     """Return the error for an entity that has other values in the place of its effects."""
     return LedgerMismatch(
-        "The entity holds something else where an effect of a message should be: another writer uses names that begin with ow_effect. Repair the "
-        "entity, and make the other writer use other names."
+        "The entity has other values in the place of a message's effect, because another writer uses names that begin with ow_effect. Repair the "
+        "entity, and make the other writer use different names."
     )
 
 

@@ -99,7 +99,7 @@ class FinalWrite(NamedTuple):
     example: str
 
     def read_arguments(self, result: object) -> dict[str, Any]:
-        """Return the result of `then=` as arguments. The effect has happened, so a mistake is reported before the driver sees it."""
+        """Return the result of `then=` as arguments. A mistake is reported before the driver sees it, because the effect has happened."""
         problem: str | None = None
         if not isinstance(result, Mapping):
             problem = f"a {type(result).__name__}"

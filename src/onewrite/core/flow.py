@@ -145,7 +145,7 @@ def execute(step: FlowStep, target: object, sleep: Callable[[float], None], coun
         counter.requests += 1
     result = function(*step.args, **step.kwargs)
     if isinstance(result, CoroutineType):
-        result.close()  # it wasn't awaited, so nothing was sent
+        result.close()  # nothing was sent, because it wasn't awaited
         if isinstance(step, Call):
             raise ConfigurationError(
                 f"{type(target).__name__} is asynchronous. Guard it with AsyncGuardedTable or AsyncGuardedCollection."

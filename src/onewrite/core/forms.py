@@ -39,7 +39,7 @@ def read_form(write: Write) -> Form | None:
     outbox: tuple[str, bool] | None = None
     if emission is not None and emission.events:
         outbox = emission.label, len(emission.events) > 1
-    # A request can hold two equal values once. So no usual mark is equal to another value by the caller's choice.
+    # A request can contain two equal values only once. A usual mark is therefore never equal to a different value by the caller's choice.
     if type(own) is Remember:
         place: Sets | tuple[str, Rule, bool] = own.sets
         is_usual = own.sets.has_hashes

@@ -49,7 +49,7 @@ hook = Hook()
 
 
 def followed(function: F, *, is_hint: bool = False) -> F:
-    """Wrap a method of a blocking store so that its calls can be followed. `is_hint`: the method only reads."""
+    """Wrap a method of a blocking store, whose calls can then be followed. `is_hint`: the method only reads."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -84,7 +84,7 @@ def as_async(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[A
 def followed_async(
     method: Callable[Concatenate[Any, P], T], *, is_hint: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the method like `as_async`, so that its calls can be followed."""
+    """Return the method like `as_async`, with calls that can be followed."""
     function = as_async(method)
 
     @wraps(function)

@@ -65,7 +65,7 @@ def judge_read(write: Write, image: Image) -> Outcome:
 def has_landed(write: Write, image: Image) -> bool:
     """Whether an earlier attempt of this call was the last write of the entity.
 
-    The token alone proves nothing, because two calls can have the same one: the change must be stored too. If a different writer has
+    The token alone proves nothing, because two calls can have the same one. The change must be stored too. If a different writer has
     overtaken the call, the entity has that writer's token, and the message is `Duplicate` or `Stale`.
     """
     return write.token is not None and image.fields.get(TOKEN) == write.token and has_change(write, image)

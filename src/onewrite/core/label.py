@@ -1,4 +1,4 @@
-"""The label in an entity, which names the layout of its ledger or outbox, and the errors for another label. Pure."""
+"""The label in an entity, which names the layout of its ledger or outbox, and the errors for a different label. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make_name_prefix(attribute: str) -> str:
 
 @lru_cache(maxsize=64)
 def read_ledger_name(attribute: str) -> str:
-    """Return the text that distinguishes a ledger's effects and events from those of another: its name, or "@" and its set."""
+    """Return the text that distinguishes a ledger's effects and events from a different one's. It is the name, or "@" and the set."""
     return attribute[len(OURS) : -len(_LABEL)].removesuffix(":") if is_ours(attribute) else f"@{attribute}"
 
 
@@ -123,33 +123,33 @@ def check_outbox(label: str | None, fields: Mapping[str, object], *, is_null_abs
         return
     if is_absent or (is_outbox_label(text) and not isinstance(events, list)):
         raise LedgerMismatch(
-            f"{OUTBOX.events!r} of the entity doesn't contain an outbox's events: another writer uses this attribute. Remove the attribute, and "
-            "make the other writer use another name."
+            f"{OUTBOX.events!r} of the entity doesn't contain an outbox's events, because another writer uses this attribute. Remove the attribute, and "
+            "make the other writer use a different name."
         )
     if not is_outbox_label(text):
         if is_other_version(text):
             raise LedgerMismatch(describe_other_version(OUTBOX.label, text))
         raise LedgerMismatch(
-            f"{OUTBOX.label!r} of the entity is {text!r}, which isn't an outbox's label: another writer uses this attribute. Remove the "
-            "attribute, and make the other writer use another name."
+            f"{OUTBOX.label!r} of the entity is {text!r}, which isn't an outbox's label. Another writer uses this attribute. Remove the "
+            "attribute, and make the other writer use a different name."
         )
     if label not in (None, text):
         stored_name, store_name = [str(name).removeprefix(_OUTBOX_LABEL) for name in (text, label)]
         raise LedgerMismatch(
             f"Outbox mismatch: this entity uses Outbox({stored_name!r}), but the store or relay uses Outbox({store_name!r}). Consumers know "
-            f"events by that name, and would take the same event for another one. Use {stored_name!r}. To rename an outbox, stop all writers, let a "
-            f"relay of the old name publish the pending events, remove {', '.join(OUTBOX)} from the entities, and deploy the new name to writers "
-            "and relays. Events then have another source, and are counted from 1 again."
+            f"events by that name, and would take the same event for a different one. Use {stored_name!r}. To rename an outbox, stop all writers, wait until a "
+            f"relay of the old name has published the pending events, remove {', '.join(OUTBOX)} from the entities, and deploy the new name to writers "
+            "and relays. Events then have a new source, and are counted from 1 again."
         )
 
 
 def is_other_version(text: object) -> bool:
-    """Whether this is a label of another version of the format."""
+    """Whether this is a label of a different version of the format."""
     return isinstance(text, str) and not text.startswith(f"{FORMAT} ") and _OTHER_VERSION.fullmatch(text) is not None
 
 
 def describe_other_version(attribute: str, text: object) -> str:
-    """Return the error's text for a label of another version of the format."""
+    """Return the error's text for a label of a different version of the format."""
     return f"{attribute!r} is labelled {text!r}, but this version of onewrite only knows {FORMAT!r}. Use the version that wrote it."
 
 
@@ -161,7 +161,7 @@ def is_label(text: object) -> bool:
 def describe_mismatch(label: Label, text: object, *, has_previous: bool = True) -> str:
     """Return the error's text for an entity whose label isn't the ledger's, with the remedy if the other layout is known.
 
-    Pass `has_previous=False` for an `InSequence`, to which the way from another ledger leads over `HighWaterMark`.
+    Pass `has_previous=False` for an `InSequence`, which can only follow a `HighWaterMark`.
     """
     attribute = label.slot.group
     if not is_label(text) or str(text).startswith(MOVED_LABEL):
@@ -206,8 +206,8 @@ def describe_unread_label(attribute: str, text: object, *, has_previous: bool = 
         return describe_other_version(attribute, text)
     if not is_label(text):
         return (
-            f"{attribute!r} of the entity is {text!r}, which isn't a ledger's label: another writer uses this attribute. Remove the attribute, "
-            "and make the other writer use another name."
+            f"{attribute!r} of the entity is {text!r}, which isn't a ledger's label. Another writer uses this attribute. Remove the attribute, "
+            "and make the other writer use a different name."
         )
     return (
         f"Ledger mismatch: the ledger of this entity has moved from {attribute!r} to {str(text).removeprefix(MOVED_LABEL)!r}, which this store "

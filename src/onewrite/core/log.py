@@ -19,7 +19,7 @@ def log(level: int, text: str, *values: object, details: Mapping[str, Any] | Non
 
 @contextmanager
 def catch_log_errors() -> Generator[None, None, None]:
-    """Catch errors of the code that makes and writes a line: only the line is lost."""
+    """Catch the errors of the code that writes a line. Only the line is lost."""
     try:
         yield
     except Exception as error:

@@ -125,7 +125,7 @@ Change: TypeAlias = Set | SetOnce | Append | AddMarks | Remove | OpenEffect | En
 
 
 def list_conditions(write: Write) -> Iterator[Condition]:
-    """Yield what a write requires of the entity, in addition to the caller's own condition."""
+    """Yield the conditions of a write, in addition to the caller's own."""
     entry, effect = write.entry, write.effect
     match effect:
         case Finishes() | Withdraws():
@@ -140,14 +140,14 @@ def list_conditions(write: Write) -> Iterator[Condition]:
     if not isinstance(effect, Finishes):
         for change in entry.checked:
             yield Lacks(change.sets.live, (change.mark, *change.aliases)) if isinstance(change, Remember) else change
-    elif isinstance(entry.own, Advance):  # the begin already checked the message, so only the order matters
+    elif isinstance(entry.own, Advance):  # only the order matters, because the begin already checked the message
         yield IsPast(entry.own.slot, entry.own.mark) if effect.overtaken else entry.own
     if write.emission is not None and write.has_outbox_condition:
         yield OutboxFits(write.emission.label)
 
 
 def list_changes(write: Write) -> Iterator[Change]:
-    """Yield what a write adds to the caller's own changes."""
+    """Yield the changes of a write, in addition to the caller's own."""
     effect, emission = write.effect, write.emission
     match effect:
         case NoEffect() | NoEffectAtAll(()):
@@ -168,7 +168,7 @@ def list_changes(write: Write) -> Iterator[Change]:
     if emission is not None and emission.events:
         yield Set(_OUTBOX_LABEL, emission.label)
         yield Append(OUTBOX.events, emission.events)
-        # Both keep the values from the oldest event: the index shows that event's age, and the entity stays in one partition.
+        # Both keep the oldest event's values. The index then shows that event's age, and the entity stays in one partition.
         yield SetOnce(OUTBOX.due, emission.due)
         yield SetOnce(OUTBOX.shard, emission.shard)
     if write.burial is not None:

@@ -82,7 +82,7 @@ def read_outcome(engine: Engine, message: Message, native: Native) -> Flow[Outco
     check_message(message)
     native = engine.keep(native)
     write = make_write(engine, (message,), engine.read_key(native))
-    engine.check_marks(write.entry)  # raises what the write would raise before it is sent
+    engine.check_marks(write.entry)  # raises like the write itself, before it is sent
     return judge_read(write, (yield from engine.read(write.key, native, write.entry)))
 
 
@@ -132,7 +132,7 @@ def send_write(attempt: Attempt, final: FinalRefusals = NOTHING_FINAL) -> Flow[O
     flow: Flow[Settled[Outcome]] = settle(attempt, judge_write)
     settled = yield from flow
     verdict = settled.result
-    if isinstance(verdict, Landed) and settled.refusal is None:  # the usual case, without another generator
+    if isinstance(verdict, Landed) and settled.refusal is None:  # the usual case, without one more generator
         return Applied(attempt.write.messages[0], verdict.entity, response=verdict.response)
     return (yield from conclude(settled, final))
 
@@ -165,7 +165,7 @@ def remember_refusal(attempt: Attempt, outcome: Rejected) -> Flow[Outcome]:
     effect, outcome = attempt.write.effect, replace(outcome, settled=True)
     if not attempt.write.entry.own.requires_predecessor:
         if isinstance(effect, Finishes):
-            # The message isn't redelivered, so its unsent effect is removed. The mark remains.
+            # Remove the unsent effect, because the message isn't redelivered. The mark remains.
             ledger_write = yield from attempt.make_ledger_write()
             if ledger_write is not None:
                 part = effect if effect.overtaken else Withdraws(effect.fence, effect.ledger)

@@ -72,7 +72,7 @@ class Watch:
                 f"but the ledger tolerates only {_format_seconds(tolerated)} s. Messages can be forgotten too early, for every writer of the same "
                 "entities, and a redelivery can then be applied again. Correct the clock of this machine.",
             )
-        elif after - before > max(tolerated, _MAX_DURATION):  # a slow request shows too little, so compare the next one too
+        elif after - before > max(tolerated, _MAX_DURATION):  # a slow request shows too little. Compare the next one too
             self.since, self.until = inf, -inf
 
 

@@ -100,12 +100,12 @@ class Write(NamedTuple):
 
     @property
     def message(self) -> Message:
-        """The first message, for which an outcome of a single write is."""
+        """The first message. In a write of one message, the outcome is for this one."""
         return self.messages[0]
 
     @property
     def has_outbox_condition(self) -> bool:
-        """Whether the entity's outbox must be the store's. A begin requires it too, so its finish can emit."""
+        """Whether the entity's outbox must be the store's. A begin requires it too, because its finish can emit."""
         return self.emission is not None and (bool(self.emission.events) or isinstance(self.effect, Begins))
 
     def has_effect(self, part: EffectPart) -> bool:

@@ -43,7 +43,7 @@ def delete(flows: Flows, message: Message, *, emit: object = None, **arguments: 
     outcome, item = yield from _read_result(flows, settled, final)
     if isinstance(outcome, Applied):
         entity = outcome.entity
-        if outcome.retried:  # the first response is lost, so return the attributes that aren't removed yet, if any
+        if outcome.retried:  # the first response is lost. Return the attributes that aren't removed yet, if any
             attributes = _read_caller_attributes(flows, item)
             entity = attributes if attributes.keys() - {*read_tombstone(item[TOMBSTONE]).key} else None
         outcome = replace(outcome, entity=entity if native.get("ReturnValues") == "ALL_OLD" else None)

@@ -69,7 +69,7 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
         raise InvalidUpdate("put_item needs the Item to create.")
     check_roots(write.entry.terms, {}, item)
     check_names(read_mapping(native, "Key"))
-    # A put doesn't show which attributes are the key, so require that none of those exists that can be part of a key.
+    # A put doesn't show which attributes are the key. Require that none of those exists that can be part of a key.
     keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
     kwargs, _ = _merge(write, native, spell(write, absent=keys, changes=()), convert, _WIDE_ITEM)
     kwargs["Item"] = convert({**item, **_make_new_attributes(list_changes(write))})
@@ -237,7 +237,7 @@ class Draft(Placeholders):
         name, mark = self._name_slot(advance.slot), _check_number(advance.mark)
         if advance.rule == "below":
             comparison = f"{name}<{self.value(mark)}"
-            if advance.floor is not None:  # a mark of another spelling isn't comparable
+            if advance.floor is not None:  # a mark with a different spelling isn't comparable
                 comparison = f"{name}>={self.value(advance.floor)} AND {comparison}"
                 if advance.is_numeral:  # strings of digits compare like numbers only if they have the same length
                     comparison = f"size({name})={self.value(len(mark))} AND {comparison}"

@@ -87,7 +87,7 @@ def read_condition(text: str) -> Condition:
     if not lexemes:
         raise InvalidUpdate("ConditionExpression is empty. Omit it.")
     _check_nesting("ConditionExpression", lexemes, [len(lexemes)])
-    # DynamoDB refuses ((x)), so keep the caller's outer parentheses and add none.
+    # Keep the caller's outer parentheses and add none, because DynamoDB refuses ((x)).
     safe = text.strip() if _is_wrapped(lexemes) else f"({text.strip()})"
     return Condition(safe, _find_roots(lexemes))
 
@@ -320,7 +320,7 @@ def check_roots(terms: Terms, names: Mapping[str, str], roots: Iterable[str]) ->
             raise _make_name_error(name)
         if name in terms.plain_sets:
             raise InvalidUpdate(
-                f"This call touches {name!r}, in which the store's ledger keeps IDs. Omit it, or pass another attribute to IdSet."
+                f"This call touches {name!r}, in which the store's ledger keeps IDs. Omit it, or pass a different attribute to IdSet."
             )
 
 
@@ -344,7 +344,7 @@ def is_plain_word(name: str) -> bool:
 
 
 class Placeholders:
-    """Collects the names and values of onewrite's own expressions. Pass `repeats=True` if names occur many times, so long names get placeholders."""
+    """Collects the names and values of onewrite's own expressions. Pass `repeats=True` if names occur many times. Long names then get placeholders."""
 
     def __init__(self, *, repeats: bool = False) -> None:
         self.names: dict[str, str] = {}

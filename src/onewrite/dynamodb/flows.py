@@ -1,6 +1,6 @@
 """The flows of a guarded table, which both of its classes run. A flow yields its requests, and doesn't know the client.
 
-DynamoDB returns the item with a failed condition, so one request is enough to know why a write was refused.
+DynamoDB returns the item with a failed condition. One request is therefore enough to know why a write was refused.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ MAX_KEY_ATTRIBUTES = 2  # in a table's primary key
 # source's mark takes the same room for any number of messages, but the caller's update might not.
 _MAX_IDS, _MAX_NUMBERED = 40, 1000
 _NO_RECORD = (
-    "put_item with rejected_ok=True is refused with InSequence, which must remember the refusal: a put_item doesn't show which attributes "
+    "put_item with rejected_ok=True is refused with InSequence, which couldn't remember the refusal. A put_item doesn't show which attributes "
     "are the key. Omit rejected_ok, or create the item with an update_item whose condition is attribute_not_exists."
 )
 _MAX_REMOVED = 100  # attributes that the first request of a delete removes, in addition to the ledger's part
@@ -207,7 +207,7 @@ class Flows(Engine):
         """Read the current item, consistently."""
         for name in ("ProjectionExpression", "AttributesToGet"):
             if name in native:
-                raise InvalidUpdate(f"This call reads the ledger, so it needs the whole entity. Omit {name}.")
+                raise InvalidUpdate(f"This call needs the whole entity, because it reads the ledger. Omit {name}.")
         request = {"ConsistentRead": True, **self.build_address(native)}
         response = yield from send(Call("get_item", (), request), self.table_client)
         return self.read_image(self._make_readable_item(response.get("Item")))
@@ -229,7 +229,7 @@ class Flows(Engine):
         is_mistyped = code == "ValidationException" and is_mistyped_text(read_error_text(error))
         if not (_is_too_large(error) or is_mistyped):
             raise error
-        # DynamoDB checks the size and some types before the condition, so this might be a redelivery.
+        # This might be a redelivery, because DynamoDB checks the size and some types before the condition.
         if "Item" not in call.kwargs:  # a put doesn't show which attributes are the key
             with suppress(ClientError):  # the error of the write is more useful
                 return Refusal(write, self.read_image((yield from self.look(call.kwargs["Key"]))), error)
@@ -344,7 +344,7 @@ class TableAttempt:
         sizes = {name: measure_value(value) for name, value in attributes.items() if name not in kept}
         if not sizes:
             self.flows.raise_failure(failure, self.write, self.call, refusal.image)
-        # A full item doesn't have room for a tombstone, so the first request of the delete already removes some attributes.
+        # The first request of the delete already removes some attributes, because a full item has no room for a tombstone.
         largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:_MAX_REMOVED]
         write = self.write._replace(burial=burial._replace(removes=tuple(largest)))
         return TableAttempt(self.flows, write, self.native, self.build)
@@ -377,7 +377,7 @@ class TableAttempt:
 
 
 def _add_tombstone_projection(native: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the caller's projection extended by the tombstone, so a deleted item is recognized. Raise if it names the ledger."""
+    """Return the caller's projection extended by the tombstone, which shows that an item is deleted. Raise if it names the ledger."""
     names: Mapping[str, Any] = native.get("ExpressionAttributeNames") or {}
     projection, attributes = native.get("ProjectionExpression"), native.get("AttributesToGet")
     roots = [re.split(r"[.\[]", path.strip())[0] for path in projection.split(",")] if isinstance(projection, str) else []
@@ -425,16 +425,16 @@ def send(call: Call, table_client: Any = None) -> Flow[Mapping[str, Any]]:
 def check_response(response: Any, call: Call) -> Mapping[str, Any]:
     """Return the response. Raise `InvalidResponse` if it came by HTTP, but not from DynamoDB.
 
-    botocore takes any status below 300 for a success, and a body that isn't JSON for an empty one: a login page, an empty 200, or a 204
-    of a proxy would count as a write that happened. Only DynamoDB, and every server that stands in for it, sends a request ID. A refusal
+    botocore takes any status below 300 for a success, and a body that isn't JSON for an empty one. A login page, an empty 200, or a 204
+    of a proxy would then count as a write that happened. Only DynamoDB, and every server that stands in for it, sends a request ID. A refusal
     needs no check, because it has an error code of DynamoDB's. A stand-in without HTTP, such as botocore's Stubber, has no headers.
     """
     metadata = response.get("ResponseMetadata")
     if metadata is not None and "RequestId" not in metadata and "HTTPHeaders" in metadata:
         raise InvalidResponse(
-            f"The response to {call.method} isn't DynamoDB's: it has HTTP status {metadata.get('HTTPStatusCode')} and no x-amzn-RequestId. "
-            "The outcome is unknown, so the message isn't settled, and its redelivery will show it. Check the endpoint URL, and what is between "
-            "this process and DynamoDB, such as a proxy. If this is a stand-in for DynamoDB, add the header x-amzn-RequestId to its responses."
+            f"The response to {call.method} isn't DynamoDB's. It has HTTP status {metadata.get('HTTPStatusCode')} and no x-amzn-RequestId. "
+            "The outcome is unknown. The message isn't settled, and its redelivery will show the outcome. Check the endpoint URL, and any proxy between "
+            "this process and DynamoDB. If this is a stand-in for DynamoDB, add the header x-amzn-RequestId to its responses."
         )
     return cast("Mapping[str, Any]", response)
 

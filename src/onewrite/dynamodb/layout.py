@@ -1,4 +1,4 @@
-"""The stored form of an item: each slot of a ledger is a top-level attribute. docs/format.md lists the attributes."""
+"""The stored form of an item. Each slot of a ledger is a top-level attribute. docs/format.md lists the attributes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A target for flows that sends the first attempt of a request itself, and leaves the rest to a boto3 client.
 
 A second attempt is safe only if it recognizes the first one. Therefore, only two kinds of requests bypass boto3: reads, and writes
-that store the token of their attempt in the entity, so the flow can recognize its own write:
+that store the token of their attempt in the entity, by which the flow recognizes its own write:
 
 - `update_item` with `:ow_token`, which is every guarded write: an update, a batch, a `remember`, the finish of an effect, the first request of a delete;
 - `update_item` with `:ow_effect`, the begin of an effect, whose fence is the name of the call;

@@ -1,4 +1,4 @@
-"""The arguments of DynamoDB's own calls, by name and type, so a type checker and an editor know them.
+"""The arguments of DynamoDB's own calls, by name and type, for type checkers and editors.
 
 Legacy arguments that expressions have replaced, such as `Expected` and `AttributeUpdates`, are left out. So are the arguments
 that a guarded table sets itself: `TableName` and `ReturnValuesOnConditionCheckFailure`.

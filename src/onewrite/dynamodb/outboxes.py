@@ -88,7 +88,7 @@ class Outboxes:
             removes = [OUTBOX.events, OUTBOX.due, OUTBOX.shard]
             if box.tombstone is None:
                 conditions.append(f"attribute_not_exists({TOMBSTONE})")
-            else:  # let the database remove the deleted item with its last event, unless it was deleted again since
+            else:  # the database removes the deleted item with its last event, unless it was deleted again since
                 conditions.append(f"{TOMBSTONE}.{placeholders.name('by')}={placeholders.value(box.tombstone.by)}")
                 sets.append(f"{placeholders.name(box.tombstone.ttl)}={placeholders.value(box.tombstone.expiry(now))}")
         else:
@@ -130,7 +130,7 @@ class Outboxes:
     def _match_read_box(self, box: Box, placeholders: Placeholders, place: int | None) -> list[str]:
         """Return the conditions that the item's outbox hasn't changed since it was read, up to the event at `place`.
 
-        The count alone isn't enough: if an item is deleted and created again, its new events have the same counts.
+        The count alone isn't enough, because the new events of an item that is deleted and created again have the same counts.
         """
         fields = ((OUTBOX.sent_count, box.sent_count), (OUTBOX.incarnation, box.incarnation))
         conditions = [
@@ -190,7 +190,7 @@ class Finder:
         box = yield from try_read(self._boxes.read, self._keys.popleft())
         if isinstance(box, BrokenOutbox) and self._boxes.outbox.index is not None and _is_key_error(box.error):
             raise self._make_index_error()
-        # The index lags behind the table, so an outbox might have been cleared or postponed since.
+        # An outbox might have been cleared or postponed since, because the index is updated after the table.
         return box if isinstance(box, BrokenOutbox) or box.is_due(self._before) else Search.CONTINUES
 
     def count_remaining(self) -> Flow[int]:

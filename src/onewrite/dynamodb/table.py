@@ -203,7 +203,7 @@ class GuardedTable(_Store):
 
     @followed
     def put_item(self, message: Message, *, emit: Emit = None, **native: Unpack[PutItemArguments]) -> Outcome:
-        """Create the item. An existing item is never replaced: the outcome is then `Duplicate` or `Rejected`."""
+        """Create the item. An existing item is never replaced. The outcome is then `Duplicate` or `Rejected`."""
         return self._run(self._flows.write(message, self._untype(native), build_put, emit=emit), self._target)
 
     @followed
@@ -280,13 +280,13 @@ class GuardedTable(_Store):
 
     def open_effects(self, **native: Unpack[PreviewArguments]) -> list[Busy | Uncertain]:
         """Return the entity's open effects: `Busy` while their lease lasts, then `Uncertain`. An effect that was released with `sent=False` is
-        `Busy` with a time in the past: its message can be begun or written at once.
+        `Busy` with a time in the past. Its message can be begun or written at once.
         """
         return self._run(read_open_effects(self._flows, self._untype(native)), self._target)
 
     @followed_hint
     def preview(self, message: Message, **native: Unpack[PreviewArguments]) -> Outcome:
-        """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
+        """Return the outcome that an unconditional write would have now. It only reads. Use it to skip costly work, not as a guard."""
         return self._run(read_outcome(self._flows, message, self._untype(native)), self._target)
 
     def get_item(self, **native: Unpack[GetItemArguments]) -> Entity | None:

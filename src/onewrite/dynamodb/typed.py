@@ -31,7 +31,7 @@ def convert_arguments(native: Mapping[str, Any]) -> dict[str, Any]:
     arguments = dict(native)
     for part in _VALUE_ARGUMENTS:
         values = native.get(part)
-        if isinstance(values, Mapping):  # the write itself refuses another type
+        if isinstance(values, Mapping):  # the write itself refuses a different type
             items = cast("Mapping[str, Any]", values).items()
             arguments[part] = {name: _make_plain_value(name, value) for name, value in items}
     return arguments

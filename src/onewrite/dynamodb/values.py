@@ -27,7 +27,7 @@ class _ExactNumbers(TypeDeserializer):
 
     def _deserialize_n(self, value: str) -> Decimal:
         number = Decimal(value)
-        # Remove trailing zeros, so the number can be sent again.
+        # The number can be sent again only without trailing zeros.
         return number if len(value) <= _MAX_DIGITS else number.normalize(_EXACT)
 
 
@@ -41,7 +41,7 @@ MIN_NUMBER, MAX_NUMBER = -(10**38) + 1, 10**38 - 1
 
 
 class Members(AbstractSet[Any]):
-    """A set with a fixed order, so the same call sends the same bytes, even with a different hash seed."""
+    """A set with a fixed order. The same call sends the same bytes, even with a different hash seed."""
 
     __slots__ = ("members",)
 
@@ -186,13 +186,13 @@ def readable_values(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def check_low_level_client(client: object) -> None:
-    """Raise if this client belongs to a boto3 resource. Such a client converts plain values itself, so typed values would be converted twice."""
+    """Raise if this client belongs to a boto3 resource. Such a client converts plain values itself, and would convert typed values again."""
     handlers: list[Callable[..., Any]] = []
     with suppress(AttributeError, TypeError):  # a stand-in for a client might have no handlers
         handlers = read_event_handlers(client, "provide-client-params.dynamodb.UpdateItem")
     if copy_dynamodb_params in handlers:
         raise ConfigurationError(
-            "This client belongs to a boto3 resource, so it takes plain values, but table_name= requires a low-level client. Pass the "
+            "This client belongs to a boto3 resource and takes plain values, but table_name= requires a low-level client. Pass the "
             "Table itself without table_name, or boto3.client('dynamodb')."
         )
 

@@ -25,7 +25,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=_encode_base64).encode
 
 
 def build_body(arguments: Mapping[str, Any]) -> bytes:
-    """Return the arguments as JSON. Only binary values change: they become base64. Raise if botocore would refuse an argument."""
+    """Return the arguments as JSON. Only binary values change. They become base64. Raise if botocore would refuse an argument."""
     for name in ("Key", "Item", "ExpressionAttributeValues"):
         _check_map(arguments.get(name) or {})
     names: Mapping[Any, Any] = arguments.get("ExpressionAttributeNames") or {}
@@ -65,7 +65,7 @@ _CHECKSUM = "x-amz-crc32"  # the header with the CRC-32 of the body
 
 
 class Parser:
-    """Parses responses with botocore's parser, but more strictly: botocore accepts truncated responses."""
+    """Parses responses with botocore's parser, but more strictly, because botocore accepts truncated responses."""
 
     def __init__(self, service_model: Any) -> None:
         self._model = service_model

@@ -93,7 +93,7 @@ class LeanClient:
         """
         self._unreadable_count += isinstance(error, UnreadableResponse)
         if self._unreadable_count < _MAX_UNREADABLE:
-            log(DEBUG, "The lean attempt of %s failed, so the boto3 client sends the request: %r", operation, error)
+            log(DEBUG, "The lean attempt of %s failed (%r). The boto3 client sends the request.", operation, error)
         else:
             text = "A lean table can't read the responses (%s). From now on, the boto3 client sends its requests."
             log(WARNING, text, error)

@@ -1,6 +1,6 @@
 """The private attributes of botocore that a lean client uses. No other module of this package uses them.
 
-The tests in tests/lean and tests/engines run lean clients on the installed botocore, so they notice if it changes them.
+The tests in tests/lean and tests/engines run lean clients on the installed botocore, and notice if it changes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The idle connections of one boto3 client. The last used one is used next, so the others can time out."""
+"""The idle connections of one boto3 client. The last used one is used next. The others can then time out."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from onewrite.lean.wire import Address, Connection, Response, Wiring, connect
 class Pool:
     """Keeps at most as many idle connections as botocore's pool. As in that pool, more can be in use at a time.
 
-    It needs no lock: appending to a list and popping from it are atomic, and each connection is in one place at a time.
+    It needs no lock, because appending to a list and popping from it are atomic, and each connection is in one place at a time.
     """
 
     def __init__(self, wiring: Wiring, client: Any) -> None:
         self._wiring, self._max_idle = wiring, client.meta.config.max_pool_connections
         self._idle: list[Connection] = []
-        # A lean client has no close(), so idle connections are closed once the pool is garbage-collected.
+        # Idle connections are closed once the pool is garbage-collected, because a lean client has no close().
         weakref.finalize(self, _close_all, self._idle)
 
     @cached_property
@@ -43,7 +43,7 @@ class Pool:
         return response
 
     def _find_idle(self, address: Address) -> Connection | None:
-        """Return an idle connection to this address, or None. Close those that can't be used anymore."""
+        """Return an idle connection to this address, or None. Close unusable ones."""
         while self._idle:
             with suppress(IndexError):  # a different thread might have taken the last one
                 connection = self._idle.pop()

@@ -28,7 +28,7 @@ class Signer:
     def __init__(self, keys: SigningKeys, region: str, service: str) -> None:
         self._keys = keys
         self._region, self._service = region, service
-        # Both are replaced as a whole, so threads need no lock.
+        # Threads need no lock, because both are replaced as a whole.
         self._today = _Day("", "", b"")
         self._moment = (-1, "")
 

@@ -114,15 +114,15 @@ class _Store:
         return find_first_request(store, VERBS, verb, args, arguments)
 
     def replace_one(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse the call: a new document would have no ledger."""
+        """Refuse the call, because a new document would have no ledger."""
         raise InvalidUpdate("replace_one would erase the ledger. Use update_one with $set and $unset.")
 
     def find_one_and_replace(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse the call: a new document would have no ledger."""
+        """Refuse the call, because a new document would have no ledger."""
         raise InvalidUpdate("find_one_and_replace would erase the ledger. Use find_one_and_update with $set and $unset.")
 
     def update_many(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse the call: a message is guarded in one entity."""
+        """Refuse the call, because a message is guarded in one entity."""
         raise InvalidUpdate("update_many would put one mark into many entities. Guard each entity with its own update_one.")
 
     @property
@@ -279,13 +279,13 @@ class GuardedCollection(_Store):
 
     def open_effects(self, filter: Document, **native: Unpack[EffectArguments]) -> list[Busy | Uncertain]:
         """Return the entity's open effects: `Busy` while their lease lasts, then `Uncertain`. An effect that was released with `sent=False` is
-        `Busy` with a time in the past: its message can be begun or written at once.
+        `Busy` with a time in the past. Its message can be begun or written at once.
         """
         return self._run(read_open_effects(self._flows, {"filter": filter, **native}), self._target)
 
     @followed_hint
     def preview(self, message: Message, filter: Document, **native: Unpack[PreviewArguments]) -> Outcome:
-        """Return the outcome that an unconditional write would have now. It only reads: use it to skip costly work, not as a guard."""
+        """Return the outcome that an unconditional write would have now. It only reads. Use it to skip costly work, not as a guard."""
         return self._run(read_outcome(self._flows, message, {"filter": filter, **native}), self._target)
 
     def find_one(self, filter: Document, **native: Unpack[FindOneArguments]) -> Entity | None:

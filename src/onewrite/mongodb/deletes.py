@@ -64,7 +64,7 @@ def _make_burial_stage(terms: Terms, tombstone: Tombstone, expires: float | None
     """
     parts = [_list_lasting_fields(terms, tombstone.key), _make_literal({TOMBSTONE: tombstone.as_fields()})]
     if expires is not None:
-        # While events are pending, the expiry stays unset, so the database keeps them.
+        # The expiry stays unset while events are pending, because the database must keep them.
         empty: list[Any] = []
         is_pending = {"$ne": [{"$ifNull": [f"${OUTBOX.events}", empty]}, empty]}
         expiry = _make_literal({tombstone.ttl: datetime.fromtimestamp(expires, UTC)})

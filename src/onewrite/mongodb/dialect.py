@@ -56,7 +56,9 @@ def build_update(write: Write, query: Document, update: Update | None, native: M
         upsert = bool(options.pop("upsert", False))
     if options:
         if "projection" in options:
-            raise InvalidUpdate("A guarded write doesn't take a projection. Omit it: the outcome contains the whole entity.")
+            raise InvalidUpdate(
+                "A guarded write doesn't take a projection. Omit it, because the outcome contains the whole entity."
+            )
         check_collation(options.get("collation"), write.key, text=has_text_marks(entry))
         if "CURRENT" in (options.get("let") or ()):
             raise InvalidUpdate(
@@ -275,14 +277,14 @@ def _build_before(change: Advance) -> dict[str, Any]:
     if change.rule == "below":
         # {"$not": {"$gte": mark}} would match a mark of any other type, which would then be overwritten.
         expected: Any = {"$lt": change.mark}
-        if change.floor is not None:  # a mark of another spelling isn't comparable
+        if change.floor is not None:  # a mark with a different spelling isn't comparable
             expected |= {"$gte": change.floor}
         if change.is_numeral:
             # Strings of digits compare like numbers only if they have the same length. "$" would also match before a final newline.
             expected |= {"$regex": rf"^[\s\S]{{{len(cast('str', change.mark))}}}(?![\s\S])"}
     else:
         expected = int(change.mark) - 1
-    # A comparison also matches an element of an array. An array isn't a mark, so it must not be overwritten.
+    # A comparison also matches an element of an array. An array isn't a mark, and must not be overwritten.
     comparison = {path: expected, f"{path}.0": _ABSENT}
     return comparison if change.rule == "next" else {"$or": [{path: _ABSENT}, comparison]}
 

@@ -20,7 +20,7 @@ Update: TypeAlias = Document | Sequence[Document]
 
 _SCALARS = frozenset({str, int, ObjectId})  # nearly all ids have these types, which can't contain operators
 _COMBINATIONS = ("$and", "$or", "$nor")
-_OPAQUE = ("$where", "$jsonSchema")  # JavaScript and JSON Schema: any word in them could be a field
+_OPAQUE = ("$where", "$jsonSchema")  # any word in JavaScript or a JSON Schema could be a field
 _WORDS = re.compile(r"[\w@]+")
 _REPLACING_STAGES = frozenset({"$replaceWith", "$replaceRoot", "$project"})
 _SETTING_STAGES = frozenset({"$set", "$addFields"})
@@ -46,8 +46,8 @@ def read_entity_key(query: object, fields: Sequence[str] = (), terms: Terms | No
         return {name: _find_value(name, conditions) for name in fields}
     remedy = f"_id, or {', '.join(fields)}," if fields else "_id,"
     raise InvalidUpdate(
-        f"The filter has the fields {[*cast('Document', query)]!r}, none of which identifies one entity, so a redelivery could change "
-        f"another one. Pass a value for {remedy} or pass the fields as key= of the collection, if they have a unique index."
+        f"The filter has the fields {[*cast('Document', query)]!r}, none of which identifies one entity. A redelivery could change "
+        f"a different one. Pass a value for {remedy} or pass the fields as key= of the collection, if they have a unique index."
     )
 
 
@@ -70,7 +70,7 @@ def check_document(terms: Terms, document: object) -> None:
     """Raise if a new document has no `_id`, or contains one of onewrite's fields."""
     if not isinstance(document, Mapping) or cast("Document", document).get("_id") is None:
         raise InvalidUpdate(
-            "The document needs an _id. The driver would generate a different one on each delivery, so each would create another "
+            "The document needs an _id. The driver would generate a different one on each delivery, and each would create one more "
             "entity. Derive the _id from the message."
         )
     for name in cast("Document", document):
@@ -135,7 +135,7 @@ def _read_value(name: str, value: Any) -> Any:
         raise InvalidUpdate(f"The value of {name} is a query, which can match several entities. Pass one value.")
     if value is None or (name != "_id" and isinstance(value, list | tuple)):
         raise InvalidUpdate(
-            f"The value of {name} is a {type(cast('object', value)).__name__}, which doesn't identify one entity: null also matches a missing field, and a list can match "
+            f"The value of {name} is a {type(cast('object', value)).__name__}, which doesn't identify one entity. Null also matches a missing field, and a list can match "
             "several documents. Pass one value."
         )
     return value
@@ -239,7 +239,7 @@ def _check_written(terms: Terms, fields: Sequence[str], path: str) -> None:
         key_path = _drop_indexes(field)
         if f"{changed_path}.".startswith(f"{key_path}.") or f"{key_path}.".startswith(f"{changed_path}."):
             raise InvalidUpdate(
-                f"This call changes {path!r}, which identifies the entity according to key=, so a redelivery wouldn't find it. Don't "
+                f"This call changes {path!r}, which identifies the entity according to key=. A redelivery wouldn't find the entity. Don't "
                 "change it, or identify entities by _id and omit key=."
             )
 
@@ -260,7 +260,7 @@ def check_path(terms: Terms, path: str) -> None:
         )
     if terms.plain_sets and path.partition(".")[0] in terms.plain_sets:
         raise InvalidUpdate(
-            f"This call touches {path!r}, in which the store's ledger keeps IDs. Omit it, or pass another attribute to IdSet."
+            f"This call touches {path!r}, in which the store's ledger keeps IDs. Omit it, or pass a different attribute to IdSet."
         )
 
 

@@ -1,10 +1,10 @@
 """The flows of a guarded collection, which both of its classes run. A flow yields its requests, and doesn't know the client.
 
-If a write matches nothing, a read finds the reason. It reads majority-committed data from the primary: after a `Duplicate`, the
+If a write matches nothing, a read finds the reason. It reads majority-committed data from the primary. After a `Duplicate`, the
 broker forgets the message, and a failover can undo a mark that no majority has. The write has already waited for the majority,
 so the read sees the mark that refused it.
 
-A lost response needs no code here: pymongo retries the write under the same number, and the server repeats its first response.
+A lost response needs no code here. pymongo retries the write under the same number, and the server repeats its first response.
 If pymongo gives up, its error is raised, and the redelivery is a `Duplicate`.
 """
 
@@ -380,7 +380,7 @@ class Flows(Engine):
         return measure_size(document, self._codec)
 
     def is_too_large(self, document: Document) -> bool:
-        """Whether an insert was refused for its size. The server's error code, 2, doesn't show that: it means any bad value."""
+        """Whether an insert was refused for its size. The server's error code, 2, doesn't show that, because it means any bad value."""
         return self.measure_size(document) > MAX_DOCUMENT_BYTES
 
     def make_too_large_error(self, document: Document, adds: Emission | None = None) -> EntityTooLarge:
@@ -411,7 +411,7 @@ class CollectionAttempt(NamedTuple):
         """Send the write. If it matched nothing or failed, read the document, and return it with the failure as a refusal."""
         flows, write, request = self.flows, self.write, self.request
         entry, returns_document = write.entry, self.writer == "find_one_and_update"
-        # A quick check first: only these can need the indexes. The begin of an effect has already checked them.
+        # A quick check comes first, because only these can need the indexes. The begin of an effect has already checked them.
         if (flows.fields or entry.own.has_text or len(entry.checked) > 1) and not isinstance(write.effect, Finishes):
             yield from flows.check_collection(entry)
         if returns_document and not request.native.keys() <= _ACCEPTED_ARGUMENTS:
@@ -491,7 +491,7 @@ class CollectionAttempt(NamedTuple):
         write, request, failure, exists = self.write, self.request, refusal.failure, refusal.image.exists
         if failure is not None and not self.upsert:
             yield from self.raise_failure(refusal)
-        # This write has no condition of the caller's, so the entity has changed between the write and the read, or a hint hides it.
+        # The caller has no condition. So the entity has changed between the write and the read, or a hint hides it.
         if isinstance(write.effect, Finishes) and not write.effect.is_unsent:
             if attempts == MAX_ATTEMPTS and request.native.get("hint") is not None:
                 raise InvalidUpdate(_HINTED)
@@ -499,10 +499,10 @@ class CollectionAttempt(NamedTuple):
         if failure is not None:
             if not exists and not is_entity_taken(failure, write.key):
                 yield from self.raise_failure(refusal)
-            return self._replace(upsert=False)  # the entity exists, so the next write matches it or is refused for a reason
+            return self._replace(upsert=False)  # the next write matches the entity, which exists, or is refused for a reason
         # The ledger would have accepted the message of the last attempt.
         if request.upsert and not (exists and self.is_conditional):
-            # The entity was deleted in the meantime, and maybe created again: nothing else could refuse the message.
+            # The entity was deleted in the meantime, and maybe created again. Nothing else could refuse the message.
             return self._replace(upsert=True)
         if attempts == 1 and write.entry.has_predecessor and len(write.messages) > 1:
             return self._replace(upsert=False)  # the gap that refused the batch might have been filled before the read
@@ -554,7 +554,7 @@ class InsertAttempt(NamedTuple):
                     raise flows.make_too_large_error(self.new_document) from failure
                 raise failure
             yield from flows.wait_for_majority(key, native)
-            # A majority now has the document that refused the insert, so a second read decides. Without a document, `retry` inserts again.
+            # A majority now has the document that refused the insert. A second read decides. Without a document, `retry` inserts again.
             if image.exists:
                 image = flows.read_image((yield from flows.look(key, native)))
         return Refusal(write, image, failure)
@@ -588,7 +588,7 @@ class InsertAttempt(NamedTuple):
 
 
 def _copy_options(native: Native) -> dict[str, Any]:
-    """Return deep copies of the options, so the caller can change its own. A session can't be copied."""
+    """Return deep copies of the options, because the caller can change its own. A session can't be copied."""
     return {name: value if name == "session" else copy_value(value) for name, value in native.items()}
 
 
@@ -601,7 +601,7 @@ def _read_fields(fields: object) -> tuple[str, ...]:
 
 
 _HINTED = (
-    "The effect is open, but the write that finishes it didn't find the entity: the index in hint= might not contain it. Omit hint=, "
+    "The effect is open, but the write that finishes it didn't find the entity. The index in hint= might not contain it. Omit hint=, "
     "because the filter only identifies the entity."
 )
 
@@ -632,7 +632,7 @@ def can_entity_show_verdict(error: OperationFailure | DocumentTooLarge | Invalid
 def is_entity_taken(error: Exception, entity: Mapping[str, Any]) -> bool:
     """Whether the error is a duplicate of the entity's own key. Conflicts in other unique indexes are left to the caller."""
     if not isinstance(error, DuplicateKeyError):
-        return isinstance(error, InvalidBSON)  # the driver can't decode which key it is, so the entity must be read
+        return isinstance(error, InvalidBSON)  # the entity must be read, because the driver can't decode which key it is
     pattern = (error.details or {}).get("keyPattern")
     # Servers before MongoDB 4.2, and Amazon DocumentDB, don't report which index refused the write.
     return pattern is None or set(pattern) <= set(entity)
@@ -647,7 +647,7 @@ Durability = Literal["majority", "acknowledged"]
 def make_durable(collection: Any, durability: Durability) -> Any:
     """Return the collection with the concerns that a guarded store needs for its writes and its verdict reads."""
     if collection.write_concern.document.get("w") == 0:
-        raise ConfigurationError("The collection writes with w=0, so the server wouldn't return an outcome. Omit w.")
+        raise ConfigurationError("The collection writes with w=0, and the server wouldn't return an outcome. Omit w.")
     if durability == "acknowledged":
         return collection.with_options(read_preference=ReadPreference.PRIMARY)
     if durability != "majority":

@@ -56,8 +56,8 @@ def lookup(document: Document) -> Lookup:
             return normalize(value)
         if not isinstance(value, Mapping):
             raise LedgerMismatch(
-                f"{slot.group!r} holds a {type(value).__name__} where the ledger keeps a document, so another writer uses this name. "
-                "Repair the entity, and make the other writer use another name."
+                f"{slot.group!r} holds a {type(value).__name__} where the ledger keeps a document, because another writer uses this name. "
+                "Repair the entity, and make the other writer use a different name."
             )
         return normalize(cast("Document", value).get(slot.key, ABSENT))
 
@@ -188,8 +188,8 @@ def read_raw(terms: Terms, document: RawBSONDocument, codec: CodecOptions[Any]) 
         our_fields: Document = _decode([values.pop(name) for name in names], our_codec)
     except BSONError as error:
         raise LedgerMismatch(
-            f"{', '.join(names)}: these fields of onewrite have unreadable values, so another writer uses their names. Repair the "
-            "entity, and make the other writer use other names."
+            f"The fields {', '.join(names)} have unreadable values, because another writer uses these names of onewrite. Repair the "
+            "entity, and make the other writer use different names."
         ) from error
     try:
         return {**_decode(values.values(), codec), **our_fields}
@@ -207,7 +207,7 @@ def _decode_readable(elements: Iterable[bytes], codec: CodecOptions[Any]) -> dic
 
 
 def _decode(elements: Iterable[bytes], codec: CodecOptions[Any]) -> Document:
-    """Return the document with these raw elements. BSON puts its size in front of them, and a zero byte behind."""
+    """Return the document with these raw elements. In BSON, their size precedes them, and a zero byte follows."""
     body = b"".join(elements)
     document: Document = BSON(pack("<i", len(body) + 5) + body + b"\0").decode(codec)
     return {**document}  # decodes the values now, even if the document class is lazy

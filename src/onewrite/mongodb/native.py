@@ -1,4 +1,4 @@
-"""The arguments of pymongo's own calls, by name and type, so a type checker and an editor know them."""
+"""The arguments of pymongo's own calls, by name and type, for type checkers and editors."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Outboxes:
             if box.tombstone is None:
                 query[TOMBSTONE] = {"$exists": False}
                 update: Any = {"$set": counts, "$unset": {OUTBOX.events: "", OUTBOX.due: ""}}
-            else:  # let the database remove the deleted document with its last event, unless it was deleted again since
+            else:  # the database removes the deleted document with its last event, unless it was deleted again since
                 query[f"{TOMBSTONE}.by"] = box.tombstone.by
                 update = [make_clear_stage(counts, box.tombstone, box.tombstone.expiry(now))]
         else:
@@ -115,7 +115,7 @@ class Outboxes:
     def _match_read_box(self, box: Box, place: int | None) -> dict[str, Any]:
         """Return the conditions that the document's outbox hasn't changed since it was read, up to the event at `place`.
 
-        The count alone isn't enough: if a document is deleted and created again, its new events have the same counts.
+        The count alone isn't enough, because the new events of a document that is deleted and created again have the same counts.
         """
         fields = {OUTBOX.sent_count: box.sent_count, OUTBOX.incarnation: box.incarnation}
         conditions: dict[str, Any] = {"_id": box.entity["_id"]}
@@ -147,7 +147,7 @@ class Finder:
         self._cursor: Any = None
         self._due: object = None  # of the last document found
         self._due_ids: list[Any] = []  # the ids with exactly that due time
-        self._has_found = False  # whether the cursor has found anything: a cursor that is lost before that isn't reopened
+        self._has_found = False  # whether the cursor has found anything. A cursor that is lost before that isn't reopened
         self._ids: deque[Any] = deque()
 
     def next(self) -> Flow[Box | BrokenOutbox | Search | None]:
@@ -156,7 +156,7 @@ class Finder:
             return Search.CONTINUES if (yield from self._turn_page()) else None
         key = self._ids.popleft()
         box = key if isinstance(key, BrokenOutbox) else (yield from try_read(self._boxes.read, {"_id": key}))
-        # The list of ids is older than the collection, so an outbox might have been cleared or postponed since.
+        # An outbox might have been cleared or postponed since its id was read.
         return box if isinstance(box, BrokenOutbox) or box.is_due(self._before) else Search.CONTINUES
 
     def count_remaining(self) -> Flow[int]:
@@ -202,7 +202,7 @@ class Finder:
 
 
 _PAGE_SIZE = 1000  # ids, in which two relays seldom meet
-_MAX_COUNT = 1_000_000  # documents: the count reads an entry of the index for each
+_MAX_COUNT = 1_000_000  # documents, because the count reads an entry of the index for each
 
 
 def _read_page(cursor: Any) -> Any:
@@ -241,7 +241,7 @@ async def _read_page_async(cursor: Any) -> tuple[list[Any], bool]:
 def _read_id_and_due(document: Any) -> tuple[Any, object]:
     """Return an id and its due time.
 
-    If the id can't be read, return a `BrokenOutbox` with the error instead, so the document doesn't block the others.
+    If the id can't be read, return a `BrokenOutbox` with the error instead. The document then doesn't block the others.
     """
     if not isinstance(document, RawBSONDocument):
         return document["_id"], document[OUTBOX.due]
@@ -251,7 +251,9 @@ def _read_id_and_due(document: Any) -> tuple[Any, object]:
         encoded_id = BSON.encode({"_id": fields["_id"]}, codec_options=STORED_CODEC)[4:-1]
         if document.raw[4 : 4 + len(encoded_id)] == encoded_id:
             return fields["_id"], fields[OUTBOX.due]
-        reason: Exception = InvalidBSON("The driver can't encode this _id as stored, so the entity can't be read by it.")
+        reason: Exception = InvalidBSON(
+            "The entity can't be read by its _id, because the driver can't encode this _id as stored."
+        )
     except Exception as error:
         reason, fields = error, {}
         with suppress(Exception):  # the document is then named by its bytes

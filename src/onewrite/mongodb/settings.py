@@ -35,8 +35,8 @@ def check_id_index(indexes: Document) -> None:
     """Raise if an existing collection has no index on `_id`."""
     if find_id_index(indexes) is None:
         raise ConfigurationError(
-            "This collection doesn't keep _id unique (it's a time series, or has no index on _id), so a message could be inserted "
-            "twice. Use another collection."
+            "This collection doesn't keep _id unique (it's a time series, or has no index on _id), and a message could be inserted "
+            "twice. Use a different collection."
         )
 
 
@@ -76,7 +76,7 @@ def check_collation(collation: object, key: Document, *, text: bool) -> None:
         return
     if text or [*key] != ["_id"] or has_text(key):
         raise InvalidUpdate(
-            "Under this collation, two entities or two marks can be equal, so a message could be lost or change the wrong entity. Omit "
+            "Under this collation, two entities or two marks can be equal. A message could be lost or change the wrong entity. Omit "
             "the collation. Or identify the entity by an _id without strings, and keep strings out of the ledger (SeenIds without "
             "readable=True, and integer sequences)."
         )
@@ -92,7 +92,7 @@ def has_text(value: object) -> bool:
 
 
 def check_unique_indexes(indexes: Document, fields: Sequence[str]) -> None:
-    """Raise if two tombstones would have the same key in a unique index: both have null for the index's missing fields."""
+    """Raise if two tombstones would have the same key in a unique index, because both have null for the index's missing fields."""
     key_fields = {"_id", *[field.partition(".")[0] for field in fields]}
     for name, index in indexes.items():
         keys = [key for key, _ in index["key"]]
@@ -103,7 +103,7 @@ def check_unique_indexes(indexes: Document, fields: Sequence[str]) -> None:
             partial = {key: {"$exists": True} for key in other_keys}
             raise ConfigurationError(
                 f"The unique index {name!r} would refuse the second entity that is deleted from this collection, because all deleted "
-                f"entities have null for {', '.join(other_keys)}. Create the index with partialFilterExpression={partial!r}, so it leaves "
+                f"entities have null for {', '.join(other_keys)}. Create the index with partialFilterExpression={partial!r}, which leaves "
                 "out deleted entities. If another store identifies entities by these fields, pass its key= to this store too."
             )
 
@@ -116,7 +116,7 @@ _FAILED_VALIDATION = 121  # MongoDB's code
 def check_refusal(error: Exception) -> None:
     """Raise `ConfigurationError` if a validator refused a write because of onewrite's names.
 
-    Servers before MongoDB 5.0 don't report the reason, so this raises nothing.
+    Servers before MongoDB 5.0 don't report the reason. For those, this raises nothing.
     """
     if getattr(error, "code", None) != _FAILED_VALIDATION:
         return

@@ -309,7 +309,7 @@ class _Batch:
                 "A batch can't finish an effect. Finish the effect of each message with update_item or update_one."
             )
         if self._emit is not None:
-            # This is checked even for one message, so a mistake is found before a larger batch arrives.
+            # Check this even for one message. A mistake is then found before a larger batch arrives.
             check_causes(messages, self._emit)
         name, canonical = self._engine.entity_argument, self._engine.canonical
         if not arguments.get(name):

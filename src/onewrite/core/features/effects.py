@@ -41,14 +41,14 @@ class EffectRequest(NamedTuple):
 
 
 def make_effect(ledger: str, message: Message, request: EffectRequest, call: str, now: float) -> Effect:
-    """Return a new effect. `call` is a unique name of the call. Times are rounded to milliseconds, so that all workers see the same times."""
+    """Return a new effect. `call` is a unique name of the call. All workers see the same times, which are rounded to milliseconds."""
     fence = blake2b(call.encode(), digest_size=_FENCE_BYTES).hexdigest()
     since, until = seconds(moment(now)), seconds(moment(now + request.lease.total_seconds()))
     return Effect(ledger, message, message.child(request.name), fence, since, until, first=True)
 
 
 def make_unsent_fence(fence: str) -> str:
-    """Return the fence of an effect that its worker has released, so that the worker can't finish it anymore."""
+    """Return the fence of an effect that its worker has released. The worker can no longer finish the effect."""
     return f"unsent {fence}"
 
 
@@ -230,7 +230,7 @@ def perform_effect(
     effect = yield from begin_effect(engine, message, name, native, lease=lease, key_valid_for=key_valid_for)
     if not isinstance(effect, Begun):
         return effect
-    if not effect.time_left():  # this process was suspended, so a different worker might have begun the effect
+    if not effect.time_left():  # this process was suspended, and a different worker might have begun the effect
         yield from release_effect(engine, effect, sent=False)
         return Busy(effect.message, effect.until)
     kept_effect = replace(effect, entity_key=copy_value(effect.entity_key))  # the function can change its argument
@@ -240,13 +240,11 @@ def perform_effect(
         emit = arguments.pop("emit", None)
         return (yield from finish(engine, message, arguments, kept_effect, emit=emit))
     except Exception as error:
-        # The effect might have happened, so it remains in the entity. Without its lease, the next delivery doesn't have to wait.
+        # The effect remains in the entity, because it might have happened. Without its lease, the next delivery doesn't have to wait.
         try:
             yield from release_effect(engine, kept_effect, sent=True)
         except Exception as second_error:  # the caller must see the first error
-            error.add_note(
-                f"The effect couldn't be released either, so it stays open until its lease ends: {second_error!r}"
-            )
+            error.add_note(f"The effect couldn't be released either ({second_error!r}). It stays open until its lease ends.")
         raise
 
 

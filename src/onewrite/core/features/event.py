@@ -90,9 +90,9 @@ def as_json(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """Lets a store's writes emit events, which are stored in the entity until a relay has published them.
+    """Allows a store's writes to emit events, which are stored in the entity until a relay has published them.
 
-    `name` begins the source of every event. Never change it: consumers recognize events by their source, and an entity refuses a different
+    `name` begins the source of every event. Never change it, because consumers recognize events by their source, and an entity refuses a different
     name. `index` is the sparse index of a DynamoDB table in which a sweep finds pending entities. Without an index, a sweep reads the whole
     table. `shards` is the number of partitions of the index over which writes are spread. `max_event_bytes` is the maximum size of an event's
     body in bytes of JSON: the broker's limit less two kilobytes, or less still if keys, types, or IDs are long. `default` converts
@@ -241,7 +241,7 @@ def _make_event_keys(causes: Sequence[Message], events: Sequence[Event]) -> list
             counts[cause, event.type] = place + 1
     if len(set(zip(cause_ids, keys, strict=True))) < len(keys):
         raise InvalidUpdate(
-            "Two events of one write have the same name, so consumers would treat one as a duplicate. Give each its own "
+            "Two events of one write have the same name, and consumers would treat one as a duplicate. Give each its own "
             "name."
         )
     return keys
@@ -273,7 +273,7 @@ def _encode_body(outbox: Outbox, event: Event) -> str:
 
 
 def _check_names(body: object) -> None:
-    """Raise if two keys of an object have the same name in JSON, such as 1 and "1": readers would keep only one value."""
+    """Raise if two keys of an object have the same name in JSON, such as 1 and "1", because readers would keep only one value."""
     if isinstance(body, dict):
         members = cast("dict[object, object]", body)
         if not _TEXT.issuperset(map(type, members)):
@@ -283,7 +283,7 @@ def _check_names(body: object) -> None:
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise InvalidUpdate(
-                    f"Two keys of the event's body are {twice!r} in JSON, so readers would lose one of them. Use different keys."
+                    f"Two keys of the event's body are {twice!r} in JSON, and readers would lose one of them. Use different keys."
                 )
         for value in members.values():
             if type(value) not in _SIMPLE:
@@ -321,6 +321,3 @@ def _check_text(field_name: str, value: object) -> None:
             f"Event.{field_name} has {length} bytes, but at most {Message.max_text_bytes} are allowed, like in an ID. Put long text "
             "into the body."
         )
-
-
-# --- what a caller may change after the call -----------------------------------------------------------------------------

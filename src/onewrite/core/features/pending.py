@@ -165,7 +165,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class BrokenOutbox:
-    """An entity whose outbox can't be read: it contains other data (`LedgerMismatch`), or the database or its driver refuses."""
+    """An entity whose outbox can't be read, because it contains other data (`LedgerMismatch`), or because the database or its driver refuses."""
 
     entity: Mapping[str, Any]
     error: Exception
@@ -192,7 +192,7 @@ class Search(Enum):
 def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: Mapping[str, Any]) -> Box:
     """Return the outbox in an entity's fields, whose numbers must be ints.
 
-    Raise `LedgerMismatch` if the outbox has another label, or contains other data. With None as the `label`, any label is accepted.
+    Raise `LedgerMismatch` if the outbox has a different label, or contains other data. With None as the `label`, any label is accepted.
     """
     check_outbox(label, fields)
     outbox_fields = {name: fields[name] for name in OUTBOX if name in fields and name != OUTBOX.label}
@@ -205,8 +205,8 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     # onewrite removes a field instead of setting it to null.
     if events is None or not is_counted or not has_valid_due or None in outbox_fields.values():
         raise LedgerMismatch(
-            "The entity's outbox contains other data than events and their count, so another writer uses its names. Repair the entity, "
-            "and make the other writer use other names."
+            "The entity's outbox contains other data than events and their count, because another writer uses its names. Repair the entity, "
+            "and make the other writer use different names."
         )
     tombstone = read_tombstone(fields[TOMBSTONE]) if TOMBSTONE in fields else None
     return Box(entity, origin, count, incarnation, events, due, tombstone)

@@ -28,7 +28,7 @@ class Tombstones:
     """Allows a store to delete entities. A tombstone of each stays for `retention`, and refuses every message.
 
     `retention` counts from the delete, or from the publication of the entity's last event. A message that arrives later creates the
-    entity again; SQS keeps a message for up to 14 days. `ttl_attribute` is the attribute with the expiry: switch on TTL for it in
+    entity again; SQS keeps a message for up to 14 days. `ttl_attribute` is the attribute with the expiry. Switch on TTL for it in
     DynamoDB, or create a TTL index on it in MongoDB.
     """
 
@@ -90,8 +90,8 @@ def read_tombstone(stored_tombstone: object) -> Tombstone:
         return Tombstone(str(fields["at"]), str(fields["ttl"]), int(fields["seconds"]), str(fields["by"]), key)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise LedgerMismatch(
-            "ow_tombstone of the entity isn't a tombstone: another writer uses this name. Remove the attribute, and make the other writer "
-            "use another name."
+            "ow_tombstone of the entity isn't a tombstone, because another writer uses this name. Remove the attribute, and make the other writer "
+            "use a different name."
         ) from error
 
 
@@ -106,7 +106,7 @@ def check_store_tombstones(tombstones: object, is_taken: Callable[[str], bool]) 
     name = tombstones.ttl_attribute
     if is_taken(name):
         raise ConfigurationError(
-            f"Tombstones(ttl_attribute={name!r}): the store's key, ledger, or outbox uses this attribute. Choose another one."
+            f"Tombstones(ttl_attribute={name!r}): the store's key, ledger, or outbox uses this attribute. Choose a different one."
         )
 
 

@@ -64,7 +64,7 @@ class Remember(NamedTuple):
 
     @property
     def has_text(self) -> bool:
-        """Whether the mark is a text of the caller's, which a collation can take for another one.
+        """Whether the mark is the caller's own text, which a collation can take for a different one.
 
         Two hashes are 11 random characters. Even if a collation ignores the case of letters and all punctuation, a new hash is one of
         3,000 others by chance less than once in 10^12.
@@ -84,7 +84,7 @@ class Remember(NamedTuple):
         return Duplicate(message, entity) if is_held else None
 
     def is_shown_by(self, lookup: Lookup) -> bool:
-        """Whether this change might have been made: its mark is stored, or it stores none."""
+        """Whether this change might have been made, because its mark is stored."""
         stored_sets = [lookup(slot) for slot in self.sets.live]
         return any(self.mark in cast("frozenset[object]", marks) for marks in stored_sets if isinstance(marks, frozenset))
 
@@ -110,7 +110,7 @@ class Advance(NamedTuple):
 
     @property
     def has_text(self) -> bool:
-        """Whether the mark is a text, which a collation can take for another one."""
+        """Whether the mark is a text, which a collation can take for a different one."""
         return type(self.mark) is str
 
     @property
@@ -124,7 +124,7 @@ class Advance(NamedTuple):
 
     @property
     def has_predecessor(self) -> bool:
-        """Whether the mark must be stored already, so that the write can't create the entity."""
+        """Whether a mark must be stored already. The write then can't create the entity."""
         return self.rule == "next"
 
     @property
@@ -134,7 +134,7 @@ class Advance(NamedTuple):
 
     @property
     def floor(self) -> str | None:
-        """The string that a stored mark must not be below, because it would be of another spelling; None if any is comparable."""
+        """The lowest string that is comparable with the mark, or None if all are. A lower one has a different spelling."""
         if self.is_numeral:
             return "0"
         return SORTABLE_PREFIX if isinstance(self.mark, str) and is_sortable(self.mark) else None
@@ -178,8 +178,8 @@ class Advance(NamedTuple):
 
 
 _DIGITS = (
-    "Sequence {mark!r} of source {source!r} can't be compared with the entity's {stored_mark!r}: strings compare from the left, so numbers "
-    "of different lengths are in the wrong order. Read the sequence as a number, for example with json_body(sequence=number(...)), or pass "
+    "Sequence {mark!r} of source {source!r} can't be compared with the entity's {stored_mark!r}, because strings compare from the left. Numbers "
+    "of different lengths would be in the wrong order. Read the sequence as a number, for example with json_body(sequence=number(...)), or pass "
     "onewrite.sortable(n). Rewrite the mark in the entity in the same way."
 )
 _DIFFERENT = (
@@ -187,8 +187,8 @@ _DIFFERENT = (
     "source, or give the ledger its own name=."
 )
 _UNSORTABLE = (
-    "Sequence {mark!r} of source {source!r} is from onewrite.sortable, but the entity's mark {stored_mark!r} isn't, so they can't be compared. "
-    "Rewrite the mark in the entity with onewrite.sortable, or give the ledger its own name=."
+    "Sequence {mark!r} of source {source!r} can't be compared with the entity's mark {stored_mark!r}, because only the sequence is from "
+    "onewrite.sortable. Rewrite the mark in the entity with onewrite.sortable, or give the ledger its own name=."
 )
 
 
@@ -226,7 +226,7 @@ class Entry(NamedTuple):
 
     @property
     def has_predecessor(self) -> bool:
-        """Whether a mark must be stored already, so that the write can't create the entity."""
+        """Whether a mark must be stored already. The write then can't create the entity."""
         return any(change.has_predecessor for change in self.checked)
 
     def judge(
@@ -234,8 +234,8 @@ class Entry(NamedTuple):
     ) -> LedgerRefusal | None:
         """Return why the ledger refuses the message, or None if it accepts the message.
 
-        Pass `is_gone=True` for a deleted entity, whose tombstone still contains the ledger. Raise `LedgerMismatch` if the entity has another
-        ledger, or another value in the ledger's place.
+        Pass `is_gone=True` for a deleted entity, whose tombstone still contains the ledger. Raise `LedgerMismatch` if the entity has a different
+        ledger, or a different value in the ledger's place.
         """
         for label in self.terms.labels:
             text = lookup(label.slot)
@@ -251,7 +251,7 @@ class Entry(NamedTuple):
         return min(refusals, key=lambda refusal: _PRECEDENCE.index(type(refusal)))
 
     def is_shown_by(self, lookup: Lookup) -> bool:
-        """Whether the write might have landed: its changes are stored, possibly with those of later writes."""
+        """Whether the write might have landed, because its changes are stored. Later writes can have added theirs."""
         return all(change.is_shown_by(lookup) for change in self.written)
 
 
@@ -266,7 +266,7 @@ def join_entries(entries: Sequence[Entry]) -> Entry:
 
 
 def _make_cover_key(change: Change) -> object:
-    """Return a key that is equal for marks that can be compared: a stored mark below the first one is then below the later ones.
+    """Return a key that is equal for marks that can be compared. A stored mark below the first one is then below the later ones too.
 
     Numbers can't be compared with texts, nor can digits of different length.
     """
@@ -288,6 +288,6 @@ def _read_marks(stored_set: object) -> frozenset[str]:
         if {*map(type, marks)} <= {str} or all(isinstance(mark, str) for mark in cast("frozenset[object]", stored_set)):
             return marks
     raise LedgerMismatch(
-        f"The ledger's set of strings is a {type(cast('object', stored_set)).__name__} with other contents: another writer uses its "
-        "name. Repair the entity, and make the other writer use another name."
+        f"The ledger's set of strings is a {type(cast('object', stored_set)).__name__} with other contents, because another writer uses its "
+        "name. Repair the entity, and make the other writer use a different name."
     )

@@ -3,8 +3,8 @@
 `Ledger.entry(message, now)` returns the marks that the entity must lack, those that it gains, and the sets to remove. Each engine writes
 the entry in its own language. If a write is refused, the engine reads the stored ledger, and `Entry.judge` returns the reason.
 
-docs/format.md specifies the stored data. Next to its marks, each ledger stores a label that names its layout. A store with another
-layout would search in the wrong place and accept a message twice, so the label refuses it.
+docs/format.md specifies the stored data. Next to its marks, each ledger stores a label that names its layout. The label refuses a
+store with a different layout, which would search in the wrong place and accept a message twice.
 """
 
 from __future__ import annotations

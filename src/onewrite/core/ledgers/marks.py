@@ -1,6 +1,6 @@
 """The ledgers for numbered messages in order: they store the last mark of each source. Pure.
 
-`InSequence` and `HighWaterMark` store the same data, so you can change from one to the other.
+`InSequence` and `HighWaterMark` store the same data. You can change from one to the other.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class InSequence(_MarkLedger):
     """Stores the last number of each source, for sources that number their messages `first`, `first + 1`, and so on.
 
     A message after a gap is `Deferred`, a number below the mark is `Stale`, and a number below `first` is `InvalidMessage`. A message that the caller's own condition refuses moves the mark
-    too, in a second request; otherwise all later messages would wait for it forever. `name` is as for `SeenIds`. To change from another
+    too, in a second request; otherwise all later messages would wait for it forever. `name` is as for `SeenIds`. To change from a different
     ledger, use `HighWaterMark(previous=...)` first: `InSequence` continues its marks.
     """
 
@@ -92,7 +92,7 @@ class InSequence(_MarkLedger):
 
     @property
     def previous(self) -> tuple[()]:
-        """No ledger: an `InSequence` continues the marks of a `HighWaterMark`, which can have earlier ledgers."""
+        """No ledger, because an `InSequence` continues the marks of a `HighWaterMark`, which can have earlier ledgers."""
         return ()
 
     def entry(self, message: Message, now: float) -> Entry:
@@ -106,7 +106,7 @@ class InSequence(_MarkLedger):
             )
         if message.sequence < self.first:
             raise InvalidMessage(
-                f"The {full_name(message)}, is below {self.first}, from which InSequence(first={self.first}) counts, so it would never take effect. If "
+                f"The {full_name(message)}, is below {self.first}, from which InSequence(first={self.first}) counts. It would never take effect. If "
                 f"the producer's first number is {message.sequence}, pass InSequence(first={message.sequence}). Otherwise, fix the producer or the "
                 "identity."
             )
@@ -126,7 +126,7 @@ def _check_source(message: Message, ledger: str) -> None:
         )
 
 
-# --- where the marks stand --------------------------------------------------------------------------------------------
+# --- the slot of a mark -----------------------------------------------------------------------------------------------
 
 # "%" is the escape character; ".", "$", and NUL have a meaning in MongoDB's paths.
 _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
@@ -135,6 +135,6 @@ _ESCAPES = str.maketrans({"%": "%25", ".": "%2E", "$": "%24", "\0": "%00"})
 @lru_cache(maxsize=1024)  # a process reads few sources, each of them often
 def locate_mark(attribute: str, source: str, parts: tuple[str, ...]) -> Slot:
     """Return the slot of a source's mark. Two sources, or two parts of one, never share it."""
-    # In escaped text, two hexadecimal digits follow each "%", so "%+" can't come from a source.
+    # In escaped text, two hexadecimal digits follow each "%". A source therefore never contains "%+".
     part_texts = [f"%+{part.translate(_ESCAPES)}" for part in parts]
     return Slot(f"{make_name_prefix(attribute)}@", source.translate(_ESCAPES) + "".join(part_texts))

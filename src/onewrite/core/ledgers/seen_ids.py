@@ -46,11 +46,11 @@ class SeenIds(_IdLedger):
     """Stores the messages of the last `retention`, by source and ID, in any order.
 
     The default outlives every redelivery that SQS can make. A retention as long as the queue and its dead-letter queue keep a message is
-    enough. `retention=None` never forgets, so the ledger grows forever. Each message adds a hash of 11 characters to the entity for up to
+    enough. With `retention=None`, the ledger never forgets, and grows forever. Each message adds a hash of 11 characters to the entity for up to
     1.6 times the retention and two hours; `readable=True` stores the ID instead.
 
     If two services write to one entity, give each ledger its own `name`, which is part of all names that it stores. `previous` is the ledger
-    that you used before: it's still read, and no longer written. Consumers' clocks can be off by 1/56 of the retention, and a write can take
+    that you used before. It's still read, but no longer written. Consumers' clocks can be off by 1/56 of the retention, and a write can take
     effect up to an hour after its call.
     """
 
@@ -117,8 +117,8 @@ class SeenIds(_IdLedger):
 class IdSet(_IdLedger):
     """Stores IDs as strings in a set in your own attribute, as handlers often do by hand: the textbook's `messageIDs`.
 
-    It never forgets, so it grows forever. It has no label: only stores with this ledger, or with this ledger in `previous`, know that the
-    set contains IDs. onewrite can't detect a change from this ledger to another one or back. Pass the previous ledger as `previous`, and
+    It never forgets, and grows forever. It has no label. Only stores with this ledger, or with this ledger in `previous`, know that the
+    set contains IDs. onewrite can't detect a change from this ledger to a different one or back. Pass the previous ledger as `previous`, and
     don't run a consumer without it. The set contains the ID, or `@source/id` for a message with a source. A plain ID counts for every source.
     """
 
@@ -148,7 +148,7 @@ class IdSet(_IdLedger):
         aliases: tuple[str, ...] = ()
         if not message.parts and text != message.id:
             # An ID that was stored without a source counts for every source. Your own handlers store it as it is, even if it begins
-            # with "@". This ledger writes "@/ID" then, so it looks for both.
+            # with "@". This ledger then writes "@/ID", and looks for both.
             without_source = (message.id, f"@/{message.id}") if message.id.startswith("@") else (message.id,)
             aliases = tuple([spelling for spelling in without_source if spelling != text])
         own = Remember(_make_plain_sets(self.attribute), text, aliases)
