@@ -26,6 +26,7 @@ from faststream.message import StreamMessage
 from faststream.nats import TestNatsBroker
 from faststream.rabbit import RabbitBroker, TestRabbitBroker
 
+from consumers.kafka_loop import consume
 from onewrite import Message
 from tests.support.pages import ROOT, namespace_of
 from tests.support.repairs import log_as_it_was
@@ -201,7 +202,7 @@ def test_aiokafka(page: Page, sleep: Sleep) -> None:
     consumer.seek.side_effect = at.__setitem__
     sleep.hook = end_round
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(page["consume"](consumer))
+        asyncio.run(consume(consumer, page["pay_together"]))
     assert rounds == [{}, {first: 3, second: 1}, {first: 3, second: 1}]
     assert cents(page) == 950
 
