@@ -1,7 +1,4 @@
-"""The pages of the documentation, and the world that some of them take for granted.
-
-A reader of a page has a table and a collection already. So the page shows how they are used and not how they are made, and they are made here.
-"""
+"""The pages of the documentation, and the servers and SDKs that some of them take for granted."""
 
 from __future__ import annotations
 
@@ -26,35 +23,6 @@ PAGES = [
     for pattern in ("README.md", "docs/*.md", "examples/*/README.md", "infra/README.md")
     for page in sorted(ROOT.glob(pattern))
 ]
-
-
-class FastAPI:
-    def post(self, path: str) -> Callable[[Any], Any]:
-        return lambda function: function
-
-
-class HTTPException(Exception):
-    def __init__(self, status_code: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status_code = status_code
-
-
-@contextmanager
-def a_shop() -> Iterator[None]:
-    """As much of FastAPI as docs/recipes.md uses, and the region of its tables."""
-    fastapi = SimpleNamespace(FastAPI=FastAPI, HTTPException=HTTPException, Header=lambda: None)
-    region = {
-        "AWS_DEFAULT_REGION": "eu-west-1",
-        "AWS_ACCESS_KEY_ID": "of a stand-in",
-        "AWS_SECRET_ACCESS_KEY": "of a stand-in",
-    }
-    # Only FastAPI is taken out again. What a page imports stays, because a second copy of a package knows nothing of the first.
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        mock.patch.dict("os.environ", region),
-    ):
-        patch.setitem(sys.modules, "fastapi", cast("ModuleType", fastapi))
-        yield
 
 
 @contextmanager
@@ -87,7 +55,6 @@ def a_workflow() -> Iterator[None]:
 
 WORLDS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     "docs/brokers.md": a_server,
-    "docs/recipes.md": a_shop,
     "docs/workflows.md": a_workflow,
 }
 
