@@ -6,9 +6,11 @@ The handlers are coroutine functions. With a blocking store nothing in them ever
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
+import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
 from pymongo import ReadPreference
 from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure
@@ -16,7 +18,7 @@ from pymongo.errors import AutoReconnect, DuplicateKeyError, OperationFailure
 from onewrite import Message, Outcome, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
-from tests.gallery.cases import Worlds, awaited_balances, balances
+from tests.gallery.cases import Worlds, awaited_balances, balances, deposit
 
 Coroutine: TypeAlias = Callable[[Message], Awaitable[Any]]
 Build: TypeAlias = Callable[["Bank"], Coroutine]
@@ -176,20 +178,27 @@ async def _come(answer: Any) -> Any:
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def explore_customers(
-    explore: Any,
-    worlds: Worlds,
-    engine: str,
-    build: Any,
-    messages: Sequence[Any],
-    bounds: Mapping[str, Any],
-    observe: Any = None,
-) -> Any:
-    """Explore a handler of deposits on an engine. Without `observe`, the balances are what counts."""
-    return explore(
-        lambda store: make_handler(build, store),
-        messages=messages,
-        world=worlds(engine, ("customers",)),
-        observe=observe or (awaited_balances if engine.startswith("async") else balances),
-        **bounds,
-    )
+@dataclass(frozen=True)
+class Case:
+    """How a handler of deposits is explored, and on which engines. Without `observe`, the balances count."""
+
+    messages: tuple[Any, ...] = (deposit(1), deposit(2))
+    engines: tuple[str, ...] = ("dynamodb", "mongodb")
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    observe: Any = None
+
+    def run(self, explore: Any, worlds: Worlds, engine: str, build: Any, **options: Any) -> Any:
+        return explore(
+            lambda store: make_handler(build, store),
+            messages=self.messages,
+            world=worlds(engine, ("customers",)),
+            observe=self.observe or (awaited_balances if engine.startswith("async") else balances),
+            **self.bounds,
+            **options,
+        )
+
+
+def list_on_engines(cases: Mapping[str, Case], *, slow: Collection[tuple[str, str]] = ()) -> list[Any]:
+    """Return the parameters of a test: each handler's name with each of its engines."""
+    pairs = [(name, engine) for name, case in cases.items() for engine in case.engines]
+    return [pytest.param(*pair, marks=[pytest.mark.slow] if pair in slow else []) for pair in pairs]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import product
 from types import ModuleType
 from typing import Any
@@ -12,18 +10,11 @@ import pytest
 
 from onewrite import ConfigurationError
 from tests.gallery import right_outside, wrong_outside
-from tests.gallery.banking import explore_customers
+from tests.gallery.banking import Case, list_on_engines
 from tests.gallery.cases import Worlds, deposit, handlers_in
 
 BOTH, DYNAMODB, MONGODB = ("dynamodb", "mongodb"), ("dynamodb",), ("mongodb",)
-ONE, TWO = (deposit(1),), (deposit(1), deposit(2))
-
-
-@dataclass(frozen=True)
-class Case:
-    messages: tuple[Any, ...] = TWO
-    engines: tuple[str, ...] = BOTH
-    bounds: Mapping[str, Any] = field(default_factory=dict)
+ONE = (deposit(1),)
 
 
 PARTLY_WRITTEN = {
@@ -68,19 +59,11 @@ def _new_process() -> None:
     wrong_outside.RateOfTheFirstMessage.rate = 0
 
 
-def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, name: str, case: Case) -> Any:
-    return explore_customers(explore, worlds, engine, getattr(handlers, name), case.messages, case.bounds)
-
-
-def on_engines(cases: Mapping[str, Case]) -> list[tuple[str, str]]:
-    return [(name, engine) for name, case in cases.items() for engine in case.engines]
-
-
-@pytest.mark.parametrize(("name", "engine"), on_engines(PARTLY_WRITTEN))
+@pytest.mark.parametrize(("name", "engine"), list_on_engines(PARTLY_WRITTEN))
 @pytest.mark.few(3)
 def test_a_write_that_can_happen_in_part_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
-    report = explored(explore, worlds, engine, wrong_outside, name, PARTLY_WRITTEN[name])
-    assert report.counterexample is not None
+    report = PARTLY_WRITTEN[name].run(explore, worlds, engine, getattr(wrong_outside, name))
+    assert "part" in str(report.counterexample)
     assert report.schedules < 500
 
 
@@ -91,7 +74,7 @@ def test_a_lock_that_processes_do_not_share_is_refused(explore: Any, worlds: Wor
     with pytest.raises(
         ConfigurationError, match=r"behaves differently while m1, delivery 1 is stopped.*outside build\(store\)"
     ):
-        explored(explore, worlds, engine, wrong_outside, name, Case())
+        Case().run(explore, worlds, engine, getattr(wrong_outside, name))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +84,7 @@ def test_a_lock_that_processes_do_not_share_is_refused(explore: Any, worlds: Wor
 def test_a_handler_that_depends_on_its_surroundings_is_reported(
     explore: Any, worlds: Worlds, engine: str, name: str
 ) -> None:
-    report = explored(explore, worlds, engine, wrong_outside, name, Case())
+    report = Case().run(explore, worlds, engine, getattr(wrong_outside, name))
     assert not report.ok
     assert NOT_REPEATABLE[name] in str(report.nondeterministic)
 
@@ -110,14 +93,14 @@ def test_a_handler_that_depends_on_its_surroundings_is_reported(
 @pytest.mark.parametrize("name", ORDERED)
 @pytest.mark.few(2)
 def test_a_handler_that_depends_on_the_order_gets_a_remark(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
-    report = explored(explore, worlds, engine, wrong_outside, name, Case(bounds={"deliveries": 1}))
+    report = Case(bounds={"deliveries": 1}).run(explore, worlds, engine, getattr(wrong_outside, name))
     assert "The end depends on the order of the messages" in str(report)
 
 
-@pytest.mark.parametrize(("name", "engine"), on_engines(RIGHT))
+@pytest.mark.parametrize(("name", "engine"), list_on_engines(RIGHT))
 @pytest.mark.few(5)
 def test_a_right_use_of_the_surroundings_passes(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
-    report = explored(explore, worlds, engine, right_outside, name, RIGHT[name])
+    report = RIGHT[name].run(explore, worlds, engine, getattr(right_outside, name))
     report.assert_effectively_once()
     assert report.exhausted
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -11,21 +10,12 @@ import pytest
 
 from onewrite.testing import sqs_event
 from tests.gallery import right_world, wrong_world
-from tests.gallery.banking import explore_customers
+from tests.gallery.banking import Case, list_on_engines
 from tests.gallery.cases import Worlds, contents, deposit, handlers_in
 
-BOTH = ("dynamodb", "mongodb")
 ON_MONGODB = ("mongodb",)
-ONE, TWO = (deposit(1),), (deposit(1), deposit(2))
+ONE = (deposit(1),)
 BATCH = (sqs_event("1", "2"),)
-
-
-@dataclass(frozen=True)
-class Case:
-    messages: tuple[Any, ...] = TWO
-    engines: tuple[str, ...] = BOTH
-    bounds: Mapping[str, Any] = field(default_factory=dict)
-    observe: Any = None
 
 
 def and_beside(store: Any) -> Any:
@@ -77,29 +67,20 @@ RIGHT = {
 SLOW = {("sent_back_while_in_flight", "mongodb"), ("limited_by_a_semaphore", "dynamodb"), ("taken_from_a_queue", "dynamodb")}
 
 
-def on_engines(cases: Mapping[str, Case]) -> list[Any]:
-    pairs = [(name, engine) for name, case in cases.items() for engine in case.engines]
-    return [pytest.param(*pair, marks=[pytest.mark.slow] if pair in SLOW else []) for pair in pairs]
-
-
-def explored(explore: Any, worlds: Worlds, engine: str, handlers: ModuleType, name: str, case: Case) -> Any:
-    return explore_customers(explore, worlds, engine, getattr(handlers, name), case.messages, case.bounds, case.observe)
-
-
-@pytest.mark.parametrize(("name", "engine"), on_engines(WRONG))
+@pytest.mark.parametrize(("name", "engine"), list_on_engines(WRONG))
 @pytest.mark.few(12)
 def test_handler_that_ignores_a_possible_fault_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
-    report = explored(explore, worlds, engine, wrong_world, name, WRONG[name])
+    build = getattr(wrong_world, name)
+    report = WRONG[name].run(explore, worlds, engine, build)
     assert report.counterexample is not None
-    replay = replace(WRONG[name], bounds={**WRONG[name].bounds, "replay": report.counterexample.replay_code})
-    replayed = explored(explore, worlds, engine, wrong_world, name, replay)
+    replayed = WRONG[name].run(explore, worlds, engine, build, replay=report.counterexample.replay_code)
     assert replayed.counterexample.observed == report.counterexample.observed
 
 
-@pytest.mark.parametrize(("name", "engine"), on_engines(RIGHT))
+@pytest.mark.parametrize(("name", "engine"), list_on_engines(RIGHT, slow=SLOW))
 @pytest.mark.few(10)
 def test_handler_that_tolerates_every_fault_passes(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
-    report = explored(explore, worlds, engine, right_world, name, RIGHT[name])
+    report = RIGHT[name].run(explore, worlds, engine, getattr(right_world, name))
     report.assert_effectively_once()
     assert report.exhausted
 

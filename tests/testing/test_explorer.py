@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from onewrite import ConfigurationError, Deferred, HighWaterMark, Message, SeenIds
+from onewrite import ConfigurationError, Deferred, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
 from onewrite.testing.explorer.exploration import Exploration
@@ -53,16 +53,6 @@ def increment(collection: Any) -> Handler:
     return lambda message: reserve(collection, message.body)
 
 
-def inserting_first(collection: Any) -> Handler:
-    """A message whose first delivery has died in between never gets past the mark."""
-
-    def handle(message: Message) -> None:
-        collection.insert_one({"_id": message.id})
-        reserve(collection, message.body)
-
-    return handle
-
-
 def guarded_by(ledger: Any) -> Callable[[Any], Handler]:
     def build(collection: Any) -> Handler:
         guarded = GuardedCollection(collection, ledger)
@@ -77,18 +67,6 @@ def words(report: Exploration) -> list[str]:
 
 
 # --- MongoDB ----------------------------------------------------------------------------------------------------------
-
-
-def test_ignored_outcome_of_a_high_water_mark_is_found() -> None:
-    def build(collection: Any) -> Handler:
-        guarded = guarded_by(HighWaterMark())(collection)
-
-        def handle(message: Message) -> None:
-            guarded(message)
-
-        return handle
-
-    assert words(on_mongodb(build)) == ["m2, delivery 1: update_one customers c1: guarded, applied"]
 
 
 def test_store_that_changes_on_its_own_is_refused() -> None:
@@ -136,12 +114,6 @@ def test_failing_observe_after_a_schedule_is_a_finding() -> None:
 
     report = on_mongodb(build_from(handle), MESSAGES[:1], observe=lambda c: c.find_one({"_id": "c1"})["credit"])
     assert "observe failed with TypeError" in str(report)
-
-
-def test_a_message_that_never_settles_is_a_finding() -> None:
-    report = on_mongodb(inserting_first)
-    assert len(words(report)) == 1
-    assert "m1 never settled: DuplicateKeyError" in str(report)
 
 
 def test_handler_that_never_settles_is_a_finding() -> None:

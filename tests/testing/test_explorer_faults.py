@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
-from pymongo import ReadPreference, ReturnDocument, UpdateOne
+from pymongo import ReadPreference, ReturnDocument
 from pymongo.errors import OperationFailure, ServerSelectionTimeoutError, WaitQueueTimeoutError, WTimeoutError
 from pymongo.read_concern import ReadConcern
 
@@ -26,8 +26,6 @@ Build = Callable[[Any], Handler]
 
 M1 = Message("m1", body=10)
 C1 = {"id": "c1"}
-KEY_OF_INDEX = [{"AttributeName": "message", "KeyType": "HASH"}]
-BY_MESSAGE: dict[str, Any] = {"IndexName": "by_message", "KeySchema": KEY_OF_INDEX, "Projection": {"ProjectionType": "ALL"}}
 
 
 @pytest.fixture
@@ -233,23 +231,6 @@ def test_batch_can_leave_its_first_element_unprocessed(customers: Any) -> None:
 # --- stale reads ----------------------------------------------------------------------------------------------------------
 
 
-TWO = (M1, Message("m2", body=5))
-
-
-def test_stale_index_read_is_found(moto_table: Any) -> None:
-    def world() -> Any:
-        return moto_table("customers", key="id", types={"message": "S"}, GlobalSecondaryIndexes=[BY_MESSAGE])
-
-    def handle(table: Any, message: Message) -> None:
-        asked = {"KeyConditionExpression": "message = :m", "ExpressionAttributeValues": {":m": message.id}}
-        if not table.query(IndexName="by_message", **asked)["Items"]:
-            table.put_item(Item={"id": f"deposit of {message.id} number {count(table)}", "message": message.id})
-
-    report = explored(build_from(handle), world, count, messages=TWO, concurrency=1)
-    assert len(words(report)) <= 6
-    assert any("Query customers: read" in step and "stale" in step for step in words(report))
-
-
 @pytest.mark.parametrize(
     ("method", "arguments", "stale"),
     [
@@ -358,46 +339,8 @@ def test_racing_upsert_can_return_a_value_without_a_pickle() -> None:
     assert "raises" not in report.counterexample.text
 
 
-# --- writes of several documents ------------------------------------------------------------------------------------------
-
-
-def filled() -> Any:
-    collection = mongomock_collection("customers")
-    collection.insert_many([{"_id": "c1", "n": 0}, {"_id": "c2", "n": 0}])
-    return collection
-
-
 def contents(collection: Any) -> Any:
     return sorted(collection.find({}), key=str)
-
-
-@pytest.mark.parametrize(
-    ("write", "told"),
-    [
-        (
-            lambda c: c.bulk_write([UpdateOne({"_id": name}, {"$inc": {"n": 1}}) for name in ("c1", "c2")]),
-            "the server fails after the first part of the write",
-        ),
-        (lambda c: c.insert_many([{"_id": name} for name in "abc"]), "the server fails before the last part of the write"),
-        (lambda c: c.update_many({}, {"$inc": {"n": 1}}), "the server fails after the first part of the write"),
-    ],
-    ids=["bulk_write", "insert_many", "update_many"],
-)
-def test_a_write_of_several_documents_can_be_cut_short(write: Callable[[Any], Any], told: str) -> None:
-    def handle(collection: Any, _: Message) -> None:
-        if not any(name in str(contents(collection)) for name in ("'n': 1", "'a'")):  # the first part is taken for the whole
-            write(collection)
-
-    found = words(explored(build_from(handle), filled, contents, concurrency=1))
-    assert any(told in step for step in found)
-
-
-def test_a_bulk_write_whose_parts_are_each_guarded_passes() -> None:
-    def handle(collection: Any, message: Message) -> None:
-        update = {"$inc": {"n": 1}, "$push": {"seen": message.id}}
-        collection.bulk_write([UpdateOne({"_id": name, "seen": {"$ne": message.id}}, update) for name in ("c1", "c2")])
-
-    explored(build_from(handle), filled, contents).assert_effectively_once()
 
 
 def test_secondary_read_does_not_wait_for_a_secondary(mongod: Any) -> None:
