@@ -22,8 +22,8 @@ from onewrite import HighWaterMark, Message, Outcome, SeenIds
 from onewrite.core.clock import random_name
 from onewrite.dynamodb import GuardedTable
 from onewrite.mongodb import GuardedCollection
-from onewrite.testing.schema import table_request
 from onewrite.testing.servers.engines import REGION, Dynoxide, Mongod, dynamo_client
+from onewrite.testing.standins.stores import table_request
 from tests.support.seams import name_calls
 
 if TYPE_CHECKING:

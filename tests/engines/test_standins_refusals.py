@@ -149,13 +149,13 @@ def written(things: Any, requests: list[Any], **options: Any) -> Any:
 
 
 MONGODB = {
-    "$mod": Refusal(lambda things: things.count_documents({"n": {"$mod": [2, 1]}}), 1, r"\$mod, \$mul and \$bit"),
-    "$mul": Refusal(lambda things: changed(things, {"$mul": {"n": 5}})["n"], 5, r"\$mod, \$mul and \$bit"),
-    "$bit": Refusal(lambda things: changed(things, {"$bit": {"n": {"or": 2}}})["n"], 3, r"\$mod, \$mul and \$bit"),
+    "$mod": Refusal(lambda things: things.count_documents({"n": {"$mod": [2, 1]}}), 1, r"\$mod, \$mul, and \$bit"),
+    "$mul": Refusal(lambda things: changed(things, {"$mul": {"n": 5}})["n"], 5, r"\$mod, \$mul, and \$bit"),
+    "$bit": Refusal(lambda things: changed(things, {"$bit": {"n": {"or": 2}}})["n"], 3, r"\$mod, \$mul, and \$bit"),
     "$not of a list": Refusal(
         lambda things: things.count_documents({"$expr": {"$not": [{"$eq": ["$n", 7]}]}}),
         1,
-        r"takes \$not of a list for false",
+        r"evaluates \$not of a list as false",
     ),
     "$$NOW": Refusal(lambda things: "at" in changed(things, [{"$set": {"at": "$$NOW"}}]), True, r"ignores \$\$NOW"),
     "a positional path": Refusal(
@@ -169,12 +169,12 @@ MONGODB = {
     "an _id in $and": Refusal(
         lambda things: upserted(things, {"$and": [{"_id": 2}]}),
         2,
-        r"makes an _id of its own where \$and, \$or or \$in has it",
+        r"creates its own _id if \$and, \$or, or \$in contains it",
     ),
     "an _id in $in": Refusal(
         lambda things: upserted(things, {"_id": {"$in": [2]}}),
         2,
-        r"makes an _id of its own where \$and, \$or or \$in has it",
+        r"creates its own _id if \$and, \$or, or \$in contains it",
     ),
     "$set of a part in a pipeline": Refusal(
         lambda things: changed(things, [{"$set": {"m": {"y": 2}}}])["m"],

@@ -112,7 +112,7 @@ def test_native_arguments_take_precedence() -> None:
         ({"key": ""}, "key='': expected a string"),
         ({"sort_key": ["line"]}, r"sort_key=\['line'\]: expected a string"),
         ({"name": 5}, "name=5: expected a string"),
-        ({"types": {"name": "S"}}, "in no key"),
+        ({"types": {"name": "S"}}, "has no key attribute name"),
     ],
 )
 def test_invalid_key_is_refused(arguments: dict[str, Any], text: str) -> None:

@@ -55,7 +55,7 @@ def mongomock_collection() -> MakeCollection:
 
 @pytest.fixture(scope="session")
 def mongod() -> Iterator[Mongod]:
-    """Start one MongoDB for the whole run, or skip the test if there is no mongod. `mongod.collection("orders")` is empty."""
+    """Start one MongoDB for the whole run, or skip the test if mongod isn't installed. `mongod.collection("orders")` is empty."""
     from onewrite.testing.servers import engines
 
     with engines.mongod() as server:
@@ -130,7 +130,7 @@ def pytest_runtest_makereport(
 
 
 def _name_from_here(item: Any) -> str:
-    """Return the test's name with its path from the present folder, in which a replay command is run. A nodeid has the path from rootdir."""
+    """Return the test's name with its path from the current folder, where a replay command runs. A nodeid has the path from rootdir."""
     path, separator, names = str(item.nodeid).partition("::")
     return f"{os.path.relpath(item.config.rootpath / path, item.config.invocation_params.dir)}{separator}{names}"
 
@@ -147,7 +147,7 @@ def _session(config: pytest.Config) -> Session:
 
 
 def _find_terminal(config: pytest.Config) -> Callable[[str], None] | None:
-    """Return a function that shows a line on the terminal in place of the last one. Return None in CI, and if there is no terminal."""
+    """Return a function that shows a line on the terminal in place of the last one. Return None in CI, and without a terminal."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or not reporter.isatty or "CI" in os.environ:
         return None
@@ -165,7 +165,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except ConfigurationError as error:
         raise pytest.UsageError(f"--onewrite-replay: {error}") from error
     if config.getoption("numprocesses", None):
-        raise pytest.UsageError("--onewrite-replay replays in this process: leave out -n.")
+        raise pytest.UsageError("--onewrite-replay replays in this process. Omit -n.")
     _session(config)
 
 

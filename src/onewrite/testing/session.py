@@ -119,7 +119,7 @@ class Session:
             )
         yield from _list_remarks(self.entries)
         if self.nothing_replayed:
-            yield f"onewrite: nothing was replayed: {self.replay_code} fits the messages of no exploration in this run"
+            yield f"onewrite: nothing was replayed: no exploration in this run has the messages of {self.replay_code}"
 
 
 def _fits(replay_code: str, messages: Sequence[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Real engines for tests: each is a program that is started on a free port, and of which nothing is left afterwards.
+"""Real engines for tests. Each runs as a program on a free port, and is removed with its data afterwards.
 
-Read engines.py first. process.py finds, starts and ends the programs.
+Read engines.py first. process.py finds, starts, and ends the programs.
 """

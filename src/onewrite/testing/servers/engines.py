@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from onewrite.testing.errors import needed_by
-from onewrite.testing.schema import boto3_session, table_request
 from onewrite.testing.servers.process import START_SECONDS, ServerProcess, find_dynoxide, find_mongod
+from onewrite.testing.standins.stores import boto3_session, table_request
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource

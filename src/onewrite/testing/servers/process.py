@@ -45,17 +45,19 @@ def find_dynoxide() -> Path:
 
 
 def _find(name: str, packaged: Iterator[Path], remedy: str) -> Path:
-    """Return the program's path: the variable's, or else PATH's, or else the first of the packaged ones."""
+    """Return the program's path from the variable, from PATH, or from the first package that contains it."""
     variable = f"ONEWRITE_{name.upper()}"
     if path := os.environ.get(variable):
         if not _is_program(Path(path)):
-            raise ProgramMissing(f"{variable}={path} is not an executable file: unset it, or get one: {remedy}.")
+            raise ProgramMissing(
+                f"{variable}={path} isn't an executable file. Unset the variable, or get a program: {remedy}."
+            )
         return Path(path)
     on_path = shutil.which(name)
     for program in packaged if on_path is None else [Path(on_path)]:
         if _is_program(program):
             return program
-    raise ProgramMissing(f"{name} was not found: {remedy}; or set {variable} to its path.")
+    raise ProgramMissing(f"{name} was not found. Run {remedy}, or set {variable} to its path.")
 
 
 def _is_program(path: Path) -> bool:

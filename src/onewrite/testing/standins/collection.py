@@ -122,15 +122,15 @@ Document: TypeAlias = Mapping[str, Any]
 
 # For each known difference: what mongomock does, and how to recognize the part of a filter, update, or pipeline.
 DIFFERENCES: Mapping[str, Callable[[str, Any], bool]] = {
-    "does not know $mod, $mul and $bit": lambda name, _: name in ("$mod", "$mul", "$bit"),
-    "takes $not of a list for false": lambda name, value: name == "$not" and isinstance(value, list),
+    "doesn't support $mod, $mul, and $bit": lambda name, _: name in ("$mod", "$mul", "$bit"),
+    "evaluates $not of a list as false": lambda name, value: name == "$not" and isinstance(value, list),
     "ignores $$NOW": lambda _, value: "$$NOW" in (value if isinstance(value, list) else [value]),
-    "may change another member of an array at a positional path": lambda name, _: ".$" in name,
+    "can change another member of an array at a positional path": lambda name, _: ".$" in name,
 }
 # The same for the filter of an upsert.
 DIFFERENCES_OF_UPSERTS: Mapping[str, Callable[[Document], bool]] = {
     "accepts $expr in the filter of an upsert": lambda query: any(name == "$expr" for name, _ in walk(query)),
-    "makes an _id of its own where $and, $or or $in has it": lambda query: (
+    "creates its own _id if $and, $or, or $in contains it": lambda query: (
         (is_condition(query.get("_id")) and "$eq" not in query["_id"])
         or any("_id" in part for name in ("$and", "$or") for part in query.get(name, ()))
     ),
@@ -463,7 +463,7 @@ def _drop_empty_upsert(result: UpdateResult) -> UpdateResult:
     return UpdateResult(raw, acknowledged=True)
 
 
-# ---------------------------------------------------------------- what can be called
+# --- the restriction to supported methods -----------------------------------------------------------------------------
 
 
 def _wrap_method(method: str, answerable: frozenset[str], original: Callable[..., Any]) -> Callable[..., Any]:
