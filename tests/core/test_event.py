@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from onewrite import ConfigurationError, Event, InvalidUpdate, Message, Outbox
-from onewrite.core.features.event import as_json, make_emission, make_emitter
+from onewrite.core.features.event import as_json, make_emitter
 from tests.core.test_message import Kind
 
 NOW = 1_790_000_000.123
@@ -21,7 +21,7 @@ OUTBOX = Outbox("o")
 
 
 def _emitted(*events: Event, message: Message = M1, outbox: Outbox = OUTBOX, call: str = "call") -> list[dict[str, str]]:
-    return [*make_emission(make_emitter(outbox, "ow_l"), [message], [*events], NOW, call).events]
+    return [*make_emitter(outbox, "ow_l").emit([message], [*events], NOW, call).events]
 
 
 def _body(body: Any, outbox: Outbox = OUTBOX) -> str:
@@ -145,7 +145,7 @@ def test_event_has_its_time_cause_and_nonce() -> None:
 @pytest.mark.parametrize("emit", [Event("A", 1), "A", [Event("A", 1), None]], ids=repr)
 def test_invalid_list_of_events_is_refused(emit: Any) -> None:
     with pytest.raises(InvalidUpdate, match="expected a list of events"):
-        make_emission(make_emitter(OUTBOX, "ow_l"), [M1], emit, NOW, "call")
+        make_emitter(OUTBOX, "ow_l").emit([M1], emit, NOW, "call")
 
 
 @pytest.mark.parametrize("given", ["", None, "\ud800", "é\x85", "é" * 1025], ids=ascii)

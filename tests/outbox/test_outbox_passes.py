@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onewrite import ConfigurationError, LedgerMismatch, Message, Outbox
-from onewrite.core.features.event import Event, make_emission, make_emitter
+from onewrite.core.features.event import Event, make_emitter
 from onewrite.core.features.pending import Box, BrokenOutbox, PendingEvent, Search
 from onewrite.core.flow import Do, drive
 from onewrite.core.values import moment, seconds
@@ -28,7 +28,7 @@ Reply = Callable[[list[Outgoing]], Any]
 
 
 def box(name: str, *types: str, age: float = 0.0, **more: Any) -> Box:
-    stored = make_emission(EMITTER, [Message(name)], [Event(each, None) for each in types], NOW - age, name).events
+    stored = EMITTER.emit([Message(name)], [Event(each, None) for each in types], NOW - age, name).events
     return Box({"id": name}, f"o/{name}", events=tuple([PendingEvent(**event) for event in stored]), **more)
 
 

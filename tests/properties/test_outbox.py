@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onewrite import Event, Message, Outbox
-from onewrite.core.features.event import make_emission, make_emitter
+from onewrite.core.features.event import make_emitter
 from onewrite.core.features.pending import read_box
 from onewrite.dynamodb.outboxes import format_key as format_item_key
 from onewrite.identity import cloudevent
@@ -33,7 +33,7 @@ document_keys = texts | st.integers(-(2**63), 2**63 - 1) | st.booleans() | st.bi
 
 @given(bodies, kinds, item_keys | document_keys, st.integers(0, 10**18))
 def test_consumer_reads_events_as_emitted(body: Any, kind: str, key: Any, sent: int) -> None:
-    written = make_emission(make_emitter(OUTBOX, "ow_l"), [Message("m1")], [Event(kind, body)], 1_790_000_000.0, "call")
+    written = make_emitter(OUTBOX, "ow_l").emit([Message("m1")], [Event(kind, body)], 1_790_000_000.0, "call")
     held: dict[str, Any] = {"ow_o": OUTBOX.label, "ow_events": [dict(event) for event in written.events]}
     held |= {"ow_sent": sent, "ow_life": "life"}
     place = format_item_key(key) if isinstance(key, dict) else format_document_key(key)

@@ -38,7 +38,11 @@ class Watch:
         if self._has_weighed:
             return
         size = sum(
-            [estimate_bytes(value) for name, value in fields.items() if name == self._attribute or _is_of_ledger(name)]
+            [
+                estimate_bytes(value)
+                for name, value in fields.items()
+                if name == self._attribute or (is_ours(name) and name not in OUTBOX)
+            ]
         )
         if size > MAX_LEDGER_BYTES:
             self._has_weighed = True
@@ -74,10 +78,6 @@ class Watch:
             )
         elif after - before > max(tolerated, _MAX_DURATION):  # a slow request shows too little. Compare the next one too
             self.since, self.until = inf, -inf
-
-
-def _is_of_ledger(name: str) -> bool:
-    return is_ours(name) and name not in OUTBOX
 
 
 def estimate_bytes(value: Any) -> int:

@@ -122,7 +122,7 @@ class Write(NamedTuple):
 
     def hash_effects(self, *messages: Message) -> list[str]:
         """Return the hashes of the effects that these messages could have, under this ledger and the ledgers in its previous=."""
-        own = self.entry.own
+        own = self.entry.checked[0]
         if (
             len(messages) == 1
             and self.entry.terms.attributes == _UNNAMED_ONLY

@@ -54,9 +54,9 @@ def build_update(write: Write, native: Mapping[str, Any], convert: Convert = sen
     key = read_mapping(native, "Key")
     check_names(key)
     part = spell(write, present=key) if exists else spell_by_form(write)
-    kwargs, names = _merge(write, native, part, convert, USE_LESS)
+    kwargs = _merge(write, native, part, convert, USE_LESS)
     kwargs["UpdateExpression"], roots = join_updates(native.get("UpdateExpression"), part.clauses)
-    check_roots(write.entry.terms, names, roots)
+    check_roots(write.entry.terms, read_mapping(native, "ExpressionAttributeNames"), roots)
     if "Key" in native:  # if it's missing, the driver raises
         kwargs["Key"] = convert(key)
     return Call("update_item", (), kwargs)
@@ -71,7 +71,7 @@ def build_put(write: Write, native: Mapping[str, Any], convert: Convert = sendab
     check_names(read_mapping(native, "Key"))
     # A put doesn't show which attributes are the key. Require that none of those exists that can be part of a key.
     keys = [name for name, value in item.items() if not isinstance(value, bool | AbstractSet | Mapping | list | None)]
-    kwargs, _ = _merge(write, native, spell(write, absent=keys, changes=()), convert, _WIDE_ITEM)
+    kwargs = _merge(write, native, spell(write, absent=keys, has_changes=False), convert, _WIDE_ITEM)
     kwargs["Item"] = convert({**item, **_make_new_attributes(list_changes(write))})
     return Call("put_item", (), kwargs)
 
@@ -81,13 +81,8 @@ def build_change(write: Write, native: Mapping[str, Any], convert: Convert = sen
     return build_update(write, native, convert, exists=True)
 
 
-def _merge(
-    write: Write, native: Mapping[str, Any], part: Part, convert: Convert, remedy: str
-) -> tuple[dict[str, Any], Mapping[str, str]]:
-    """Return the caller's arguments with onewrite's condition, names, and values, and the caller's own names.
-
-    `remedy` says how to shorten the condition.
-    """
+def _merge(write: Write, native: Mapping[str, Any], part: Part, convert: Convert, remedy: str) -> dict[str, Any]:
+    """Return the caller's arguments with onewrite's condition, names, and values. `remedy` says how to shorten the condition."""
     if isinstance(native.get("ConditionExpression"), ConditionBase):
         native = format_condition(native)
     user_names, user_values = read_placeholders(native)
@@ -109,7 +104,7 @@ def _merge(
         kwargs["ExpressionAttributeNames"] = names
     else:  # DynamoDB refuses an empty map
         kwargs.pop("ExpressionAttributeNames", None)
-    return kwargs, user_names
+    return kwargs
 
 
 # --- the dialect -------------------------------------------------------------------------------------------------------
@@ -124,18 +119,17 @@ class Part(NamedTuple):
     values: Mapping[str, Any]
 
 
-def spell(
-    write: Write, *, present: Iterable[str] = (), absent: Iterable[str] = (), changes: Iterable[Change] | None = None
-) -> Part:
+def spell(write: Write, *, present: Iterable[str] = (), absent: Iterable[str] = (), has_changes: bool = True) -> Part:
     """Return onewrite's part of the write's request. It also requires that these attributes are present or absent.
 
-    `changes`: the changes to spell, if they aren't those of the write.
+    Pass `has_changes=False` for a put, whose item contains the changes.
     """
     draft = Draft(repeats=len(write.messages) > 1)
     draft.conditions += [f"attribute_exists({draft.name(attribute)})" for attribute in present]
     draft.conditions += [f"attribute_not_exists({draft.name(attribute)})" for attribute in absent]
     draft.require(list_conditions(write))
-    draft.change(list_changes(write) if changes is None else changes)
+    if has_changes:
+        draft.change(list_changes(write))
     clauses = tuple([",".join(draft.clauses[clause]) for clause in CLAUSES])
     return Part(draft.condition, clauses, draft.names, draft.values)
 
@@ -268,6 +262,8 @@ def check_marks(entry: Entry) -> None:
     for change in entry.checked:
         if type(change) is Advance:
             _check_number(change.mark)
+            if change.rule != "below":  # the condition compares with the number before
+                _check_number(int(change.mark) - 1)
 
 
 def _check_number(value: Any) -> Any:
@@ -287,6 +283,7 @@ def spell_by_form(write: Write) -> Part:
     form = read_form(write)
     if form is None:
         return spell(write)
+    check_marks(write.entry)
     condition, clauses, names, values = _make_template(form)
     own_values = _list_values(write)
     return Part(condition, clauses, fill(names, own_values), fill(values, own_values))
@@ -303,11 +300,5 @@ def _make_template(form: Form) -> tuple[str, tuple[str, ...], Any, Any]:
 def _list_values(write: Write) -> list[Any]:
     """Return the values of a usual write, also in the forms that only DynamoDB has."""
     own, values = write.entry.checked[0], list_values(write)
-    if type(own) is Remember:
-        values.append(Members((own.mark,)))
-    else:
-        _check_number(own.mark)
-        if own.rule != "below":
-            _check_number(int(own.mark) - 1)
-        values.append(locate_slot(own.slot))
+    values.append(Members((own.mark,)) if type(own) is Remember else locate_slot(own.slot))
     return values

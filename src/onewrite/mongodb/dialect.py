@@ -327,6 +327,7 @@ def spell_by_form(write: Write) -> Part:
     form = read_form(write)
     if form is None:
         return spell(write)
+    check_marks(write.entry)
     values = _list_values(write)
     return Part(*[fill(template, values) for template in _make_template(form)])
 
@@ -345,5 +346,5 @@ def _list_values(write: Write) -> list[Any]:
     values.append(locate_effect(values[0]))
     if type(own) is Advance:
         path = locate_slot(own.slot)
-        values += (_check_number(own.mark), path, f"{path}.0")
+        values += (path, f"{path}.0")
     return values

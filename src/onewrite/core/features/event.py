@@ -159,7 +159,28 @@ class Emitter(NamedTuple):
 
         `argument`: the caller's `emit=`. `call`: the unique name of the call.
         """
-        return make_emission(self, messages, argument, now, call)
+        outbox, events = self.outbox, _require_events(argument)
+        if outbox is None:
+            raise ConfigurationError("emit= needs an outbox, and this store has none. Create it with outbox=Outbox(...).")
+        if not events:
+            return Emission(outbox.label)
+        causes = [*messages] * len(events) if len(messages) == 1 else [_find_cause(event, messages) for event in events]
+        nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
+        entries: list[dict[str, str]] = []
+        for message, key, event in zip(causes, _make_event_keys(causes, events), events, strict=True):
+            cause = message if event.cause is None else event.cause
+            entries.append(
+                {
+                    "id": message.child(self.prefix + key),
+                    "type": event.type,
+                    "body": _encode_body(outbox, event),
+                    "time": at,
+                    "nonce": nonce,
+                    "cause": cause.id if isinstance(cause, Message) else cause,
+                }
+            )
+        shard = int.from_bytes(blake2b(causes[0].id.encode(), digest_size=8).digest()) % outbox.shards
+        return Emission(outbox.label, entries, at, shard)
 
 
 def make_emitter(outbox: Outbox | None, attribute: str) -> Emitter:
@@ -189,33 +210,6 @@ def _find_cause(event: Event, messages: Sequence[Message]) -> Message:
         f"The cause of an event in a batch must be one of the messages that the function received, but that of {event.type!r} {reason}. "
         "Write Event(..., cause=message)."
     )
-
-
-def make_emission(emitter: Emitter, messages: Sequence[Message], argument: object, now: float, call: str) -> Emission:
-    """Return the events of a write: see `Emitter.emit`."""
-    outbox, prefix = emitter
-    events = _require_events(argument)
-    if outbox is None:
-        raise ConfigurationError("emit= needs an outbox, and this store has none. Create it with outbox=Outbox(...).")
-    if not events:
-        return Emission(outbox.label)
-    causes = [*messages] * len(events) if len(messages) == 1 else [_find_cause(event, messages) for event in events]
-    nonce, at = blake2b(call.encode(), digest_size=_NONCE_BYTES).hexdigest(), moment(now)
-    entries: list[dict[str, str]] = []
-    for message, key, event in zip(causes, _make_event_keys(causes, events), events, strict=True):
-        cause = message if event.cause is None else event.cause
-        entries.append(
-            {
-                "id": message.child(prefix + key),
-                "type": event.type,
-                "body": _encode_body(outbox, event),
-                "time": at,
-                "nonce": nonce,
-                "cause": cause.id if isinstance(cause, Message) else cause,
-            }
-        )
-    shard = int.from_bytes(blake2b(causes[0].id.encode(), digest_size=8).digest()) % outbox.shards
-    return Emission(outbox.label, entries, at, shard)
 
 
 def _require_events(argument: object) -> Sequence[Event]:

@@ -201,7 +201,7 @@ def read_box(label: str | None, entity: Mapping[str, Any], origin: str, fields: 
     is_counted = (count is None and incarnation is None) or (
         type(count) is int and count >= 0 and isinstance(incarnation, str)
     )
-    has_valid_due = due is None or (bool(events) and _is_moment(due))
+    has_valid_due = due is None or (bool(events) and isinstance(due, str) and _can_parse(due))
     # onewrite removes a field instead of setting it to null.
     if events is None or not is_counted or not has_valid_due or None in outbox_fields.values():
         raise LedgerMismatch(
@@ -247,13 +247,9 @@ def _make_uuid5(name: str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-5{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:32]}"
 
 
-def _is_moment(text: object) -> bool:
-    """Whether this is a time since 1970 in the form of `moment`."""
-    return isinstance(text, str) and _can_parse(text)
-
-
 @lru_cache(maxsize=32)  # the events of a write have the same time
 def _can_parse(moment: str) -> bool:
+    """Whether this is a time since 1970 in the form of `moment`."""
     try:
         return seconds(moment) >= 0
     except (ValueError, OverflowError):

@@ -246,9 +246,7 @@ class Entry(NamedTuple):
             refusal = change.judge(message, lookup, entity)
             if refusal is not None:
                 refusals.append(refusal)
-        if len(refusals) < 2:  # noqa: PLR2004  # nothing to compare
-            return refusals[0] if refusals else None
-        return min(refusals, key=lambda refusal: _PRECEDENCE.index(type(refusal)))
+        return min(refusals, key=lambda refusal: _PRECEDENCE.index(type(refusal)), default=None)
 
     def is_shown_by(self, lookup: Lookup) -> bool:
         """Whether the write might have landed, because its changes are stored. Later writes can have added theirs."""
