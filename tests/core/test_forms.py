@@ -27,13 +27,14 @@ LEDGERS: tuple[Ledger, ...] = (
     HighWaterMark(previous=SeenIds()),
     InSequence(),
 )
+DUE = "2026-11-22T08:00:00.000Z"
 EVENTS = [{"id": "e", "type": "Paid"}]
 PARTS: tuple[Mapping[str, Any], ...] = (
     {},
     {"token": "0123abcd"},
     {"emission": Emission("ow1 outbox o")},
-    {"emission": Emission("ow1 outbox o", EVENTS, "2026-11-22T08:00:00.000Z", 5), "token": "0123abcd"},  # 5 is a mark too
-    {"emission": Emission("ow1 outbox o", EVENTS * 2, "2026-11-22T08:00:00.000Z", 3)},
+    {"emission": Emission("ow1 outbox o", EVENTS, DUE, 5), "token": "0123abcd"},  # 5 is a mark too
+    {"emission": Emission("ow1 outbox o", EVENTS * 2, DUE, 3)},
     {"effect": NoEffectAtAll()},
     {"effect": NoEffectAtAll((("0a", {}),))},
     {"effect": Begins(Effect("ow_l", Message("m"), "key", "fence", NOW, NOW, first=True))},
@@ -47,11 +48,11 @@ PARTS: tuple[Mapping[str, Any], ...] = (
 def list_writes() -> Iterator[Write]:
     """Writes of all kinds, several of each form."""
     for ledger in LEDGERS:
-        for sequence in (1, 2, 5, "5", "five", sortable(5)):
+        for sequence in (1, 2, 5, "5", "five", sortable(5), DUE, "ow1 marks"):
             if isinstance(ledger, InSequence) and isinstance(sequence, str):
                 continue
-            for source in ("s", "$s"):
-                message = Message(f"m{sequence}", source=source, sequence=sequence)
+            for source in ("s", "$s", "") if isinstance(ledger, SeenIds | IdSet) else ("s", "$s"):
+                message = Message(str(sequence), source=source, sequence=sequence)
                 for hours in (0, 70):
                     entry = ledger.entry(message, NOW + hours * 3600)
                     for part in PARTS:

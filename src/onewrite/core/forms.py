@@ -10,22 +10,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
-from onewrite.core.label import Slot
+from onewrite.core.label import FORMAT, Slot
 from onewrite.core.ledgers.entry import Advance, Entry, Remember, Rule, Sets, Terms
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.write import NO_EFFECT, Emission, Write
-from onewrite.message import SORTABLE_PREFIX, Message
+from onewrite.message import Message
+
+
+class MarkKind(NamedTuple):
+    """The part of an `Advance` that is in a request's text: the group of its slot, its rule, and the spelling of its mark."""
+
+    group: str
+    rule: Rule
+    is_number: bool
+    floor: str | None
 
 
 class Form(NamedTuple):
-    """What usual writes have in common.
+    """The common part of usual writes.
 
-    - `place`: the sets that gain the mark, or the group of the mark's slot, the rule, and whether the mark is a number
+    - `place`: the sets that gain the mark, or the kind of mark that advances
     - `outbox`: the label of the outbox that gains events, and whether there are several
     """
 
     terms: Terms
-    place: Sets | tuple[str, Rule, bool]
+    place: Sets | MarkKind
     outbox: tuple[str, bool] | None
     has_token: bool
 
@@ -37,17 +46,21 @@ def read_form(write: Write) -> Form | None:
         return None
     own = entry.checked[0]
     outbox: tuple[str, bool] | None = None
+    is_text = type(own.mark) is str
     if emission is not None and emission.events:
         outbox = emission.label, len(emission.events) > 1
-    # A request can contain two equal values only once. A usual mark is therefore never equal to a different value by the caller's choice.
+        if own.mark in (emission.due, emission.shard):
+            return None  # a request contains equal values only once, and the caller chose the mark
+    if is_text and str(own.mark).startswith(FORMAT):  # like a label, which is a value too
+        return None
     if type(own) is Remember:
-        place: Sets | tuple[str, Rule, bool] = own.sets
-        is_usual = own.sets.has_hashes
-    else:
-        is_number = type(own.mark) is int
-        place = own.slot.group, own.rule, is_number
-        is_usual = (is_number and (emission is None or emission.shard != own.mark)) or own.floor == SORTABLE_PREFIX
-    return Form(entry.terms, place, outbox, write.token is not None) if is_usual else None
+        if own.aliases:
+            return None
+        return Form(entry.terms, own.sets, outbox, write.token is not None)
+    if own.is_numeral:  # the text contains its length
+        return None
+    kind = MarkKind(own.slot.group, own.rule, not is_text, own.floor if is_text else None)
+    return Form(entry.terms, kind, outbox, write.token is not None)
 
 
 _SAMPLE = Message("sample")
@@ -57,11 +70,13 @@ _SAMPLE_NUMBER = -(2**62)  # which every engine can store
 
 def make_sample(form: Form) -> Write:
     """Return a write of this form. Its values are unique in its request."""
-    if isinstance(form.place, Sets):
-        own: Remember | Advance = Remember(form.place, hash_message(_SAMPLE))
+    place = form.place
+    if isinstance(place, Sets):
+        own: Remember | Advance = Remember(place, hash_message(_SAMPLE) if place.has_hashes else "sample mark")
     else:
-        group, rule, is_number = form.place
-        own = Advance(Slot(group, "sample"), _SAMPLE_NUMBER if is_number else f"{SORTABLE_PREFIX}sample", rule)
+        own = Advance(
+            Slot(place.group, "sample"), _SAMPLE_NUMBER if place.is_number else f"{place.floor or ''}mark", place.rule
+        )
     emission = None
     if form.outbox is not None:
         label, has_several = form.outbox
