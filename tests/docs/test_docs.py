@@ -27,6 +27,7 @@ MODULES = ["onewrite", *(name for name in FOUND if not name.endswith("__main__")
 
 
 README = ROOT / "README.md"
+LINKING_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
 
 
 def test_readme_code_runs_unchanged() -> None:
@@ -84,7 +85,7 @@ def without_times(lines: list[str]) -> str:
     return "".join(f"{SECONDS.sub('0', line.rstrip())}\n" for line in lines)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", LINKING_PAGES, ids=name)
 def test_page_links_lead_to_existing_files(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text())
     assert [target for target in targets if not (page.parent / target).exists()] == []
@@ -119,7 +120,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", LINKING_PAGES, ids=name)
 def test_links_to_headings_lead_to_existing_headings(page: Path) -> None:
     links = [(page.parent / target if target else page, anchor) for target, anchor in ANCHOR.findall(page.read_text())]
     assert [anchor for target, anchor in links if target.suffix == ".md" and anchor not in anchors(target)] == []
