@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import itertools
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import boto3
 import pytest
+import time_machine
 from aws_lambda_powertools.utilities.idempotency import (
     DynamoDBPersistenceLayer,
     IdempotencyConfig,
     idempotent_function,
 )
-from aws_lambda_powertools.utilities.idempotency.persistence import base, datarecord, dynamodb
 
 from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
@@ -35,24 +34,6 @@ REPLAY_CODES = {  # of schedules in which the record is put, and the answer to t
 Handler: TypeAlias = Callable[[Message], Any]
 
 
-class Clock:
-    """It takes the place of the wall clock, and goes on only between deliveries, so a schedule is the same each time."""
-
-    now = NOW
-
-    def read(self) -> dt.datetime:
-        return dt.datetime.fromtimestamp(self.now)  # noqa: DTZ006  # as Powertools has it
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    time = SimpleNamespace(datetime=SimpleNamespace(now=clock.read), timedelta=dt.timedelta, date=dt.date, time=dt.time)
-    for module in (base, datarecord, dynamodb):
-        monkeypatch.setattr(module, "dt", time)
-    return clock
-
-
 def add(message: Message) -> dict[str, Any]:
     values = {":n": message.body["amount"]}
     return {"Key": C1, "UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": values}
@@ -67,11 +48,11 @@ def guarded(table: Any) -> Handler:
     return lambda message: customers.update_item(message, **add(message))
 
 
-def with_powertools(work: Callable[[Any], Handler], clock: Clock) -> Callable[[Any], Handler]:
+def with_powertools(work: Callable[[Any], Handler]) -> Callable[[Any], Handler]:
     """The work under Powertools' decorator; each delivery is a minute later than the one before."""
 
     def build(stores: Any) -> Handler:
-        clock.now = NOW
+        minutes = itertools.count(NOW, BETWEEN)
         handle_once = work(stores["customers"])
         records = DynamoDBPersistenceLayer("idempotency", boto3_client=stores["idempotency"])
         context: Any = lambda_context(remaining_ms=LEASE)
@@ -84,8 +65,8 @@ def with_powertools(work: Callable[[Any], Handler], clock: Clock) -> Callable[[A
             handle_once(message)
 
         def handle(message: Message) -> None:
-            clock.now += BETWEEN
-            book(message_id=message.id, message=message)
+            with time_machine.travel(next(minutes), tick=False):
+                book(message_id=message.id, message=message)
 
         return handle
 
@@ -108,17 +89,15 @@ def bounds(moto_table: Any) -> dict[str, Any]:
     }
 
 
-def test_powertools_doubles_the_effect_after_a_crash(explore: Any, clock: Clock, bounds: dict[str, Any]) -> None:
-    found = explore(with_powertools(plainly, clock), **bounds).counterexample
+def test_powertools_doubles_the_effect_after_a_crash(explore: Any, bounds: dict[str, Any]) -> None:
+    found = explore(with_powertools(plainly), **bounds).counterexample
     assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
     assert found.replay_code == REPLAY_CODES["the process dies"]
 
 
 @pytest.mark.parametrize("replay_code", REPLAY_CODES.values(), ids=REPLAY_CODES)
-def test_powertools_increment_is_doubled_if_replayed(
-    explore: Any, clock: Clock, bounds: dict[str, Any], replay_code: str
-) -> None:
-    found = explore(with_powertools(plainly, clock), **bounds, replay=replay_code).counterexample
+def test_powertools_increment_is_doubled_if_replayed(explore: Any, bounds: dict[str, Any], replay_code: str) -> None:
+    found = explore(with_powertools(plainly), **bounds, replay=replay_code).counterexample
     assert (found.expected, found.observed) == (({"c1": 10},), {"c1": 20})
 
 
@@ -132,7 +111,7 @@ def test_onewrite_applies_the_same_increment_once(explore: Any, bounds: dict[str
         assert report.exhausted
 
 
-def test_powertools_and_onewrite_work_together(explore: Any, clock: Clock, bounds: dict[str, Any]) -> None:
-    report = explore(with_powertools(guarded, clock), **bounds)
+def test_powertools_and_onewrite_work_together(explore: Any, bounds: dict[str, Any]) -> None:
+    report = explore(with_powertools(guarded), **bounds)
     report.assert_effectively_once()
     assert report.exhausted
