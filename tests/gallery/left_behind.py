@@ -6,7 +6,6 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
-from typing import Any
 
 from onewrite import Message
 from tests.gallery.books import Books
@@ -17,19 +16,6 @@ Handler = Callable[[Message], Awaitable[None]]
 def fired_and_forgotten(books: Books) -> Handler:
     async def handle(message: Message) -> None:
         asyncio.ensure_future(books.add_once(message, "c1", message.body["amount"]))  # noqa: RUF006  # the mistake
-
-    return handle
-
-
-def kept_in_a_set(books: Books) -> Handler:
-    """As the documentation of asyncio shows it, so the task is not collected. That does not wait for it."""
-    background: set[asyncio.Task[Any]] = set()
-
-    async def handle(message: Message) -> None:
-        task = asyncio.create_task(books.add_once(message, "total", message.body["amount"]), name="total")
-        background.add(task)
-        task.add_done_callback(background.discard)
-        await books.add_once(message, "c1", message.body["amount"])
 
     return handle
 

@@ -29,16 +29,6 @@ def gathered(books: Books) -> Handler:
     return handle
 
 
-def failures_looked_at(books: Books) -> Handler:
-    async def handle(message: Message) -> None:
-        halves = [books.add_once(message, account, message.body["amount"]) for account in ("alice", "bob")]
-        for result in await asyncio.gather(*halves, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
-
-    return handle
-
-
 def grouped(books: Books) -> Handler:
     """Whoever fails cancels the others. What was cancelled is done again when the message is redelivered, if it has not arrived."""
 
@@ -82,21 +72,6 @@ def locked(books: Books) -> Handler:
 
         await asyncio.gather(look("alice"), look("bob"))
         await books.add_once(message, "c1", message.body["amount"] * found["sum"])
-
-    return handle
-
-
-def one_at_a_time(books: Books) -> Handler:
-    async def handle(message: Message) -> None:
-        gate = asyncio.Semaphore(1)
-
-        async def book(account: str) -> None:
-            async with gate:
-                await books.add_once(message, account, message.body["amount"])
-
-        async with asyncio.TaskGroup() as group:
-            for account in ("alice", "bob"):
-                group.create_task(book(account))
 
     return handle
 

@@ -23,7 +23,6 @@ WITH_A_REDELIVERY = ("the_quicker_wins",)
 
 LEFT = {
     "fired_and_forgotten": "add_once",
-    "kept_in_a_set": "add_once",
     "written_behind": "the task written_behind.<locals>.later",
     "written_two_at_a_time": "which has not ended",
     "waited_for_the_first": "created at left_behind.py:",
