@@ -16,7 +16,7 @@ import pytest
 
 from onewrite import HighWaterMark, IdSet, InSequence, Message, SeenIds, Tombstones, sortable
 from onewrite.core.ledgers import Ledger
-from onewrite.core.ledgers.ledger import list_earlier_ledgers
+from onewrite.core.ledgers.entry import list_earlier_ledgers
 from onewrite.errors import OnewriteError
 from tests.support.repairs import Place, stand_in_place
 

@@ -9,7 +9,7 @@ from functools import wraps
 from inspect import Parameter, signature, unwrap
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from onewrite.core.ledgers.ledger import check_message
+from onewrite.core.ledgers.entry import check_message
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
 

@@ -28,8 +28,7 @@ from onewrite.core.judging import (
     judge_write,
     settle_missing,
 )
-from onewrite.core.ledgers.entry import join_entries
-from onewrite.core.ledgers.ledger import check_message
+from onewrite.core.ledgers.entry import check_message, join_entries
 from onewrite.core.write import NO_EFFECT, Begins, EffectPart, Finishes, Image, Withdraws, Write
 from onewrite.errors import LedgerMismatch
 from onewrite.message import Message

@@ -10,8 +10,7 @@ from typing import Any
 from onewrite.core.features.tombstone import Tombstone, make_tombstone, require_tombstones
 from onewrite.core.flow import Flow, split_final_refusals
 from onewrite.core.label import OURS, OUTBOX, TOMBSTONE
-from onewrite.core.ledgers.entry import Terms
-from onewrite.core.ledgers.ledger import check_message
+from onewrite.core.ledgers.entry import Terms, check_message
 from onewrite.core.pipeline import make_write, send_write
 from onewrite.core.write import NoEffectAtAll
 from onewrite.errors import InvalidUpdate

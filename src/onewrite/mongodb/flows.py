@@ -46,8 +46,7 @@ from onewrite.core.flow import (
 from onewrite.core.judging import check_emits, judge, judge_creation
 from onewrite.core.label import OUTBOX, TOMBSTONE
 from onewrite.core.ledgers import Ledger, check_ledger
-from onewrite.core.ledgers.entry import Entry
-from onewrite.core.ledgers.ledger import check_message
+from onewrite.core.ledgers.entry import Entry, check_message
 from onewrite.core.ledgers.seen_ids import hash_message
 from onewrite.core.pipeline import MAX_ATTEMPTS, make_write, send_write
 from onewrite.core.values import copy_value

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from onewrite.core.effect import Effect, judge_open_effect, read_effect
 from onewrite.core.engine import Attempt, Engine, Native
 from onewrite.core.flow import Do, Flow, split_final_refusals
-from onewrite.core.ledgers.ledger import check_message
+from onewrite.core.ledgers.entry import check_message
 from onewrite.core.pipeline import make_write, send_begin, send_finish
 from onewrite.core.values import copy_value, moment, seconds
 from onewrite.core.write import Begins, Finishes, Withdraws, Write

@@ -10,8 +10,7 @@ from datetime import timedelta
 from functools import lru_cache
 
 from onewrite.core.label import Slot, check_name, make_label_name, make_name_prefix
-from onewrite.core.ledgers.entry import Advance, Entry, Rule, Terms
-from onewrite.core.ledgers.ledger import Ledger, check_message, make_entry, make_terms
+from onewrite.core.ledgers.entry import Advance, Entry, Ledger, Rule, Terms, check_message, make_entry, make_terms
 from onewrite.errors import ConfigurationError, InvalidMessage
 from onewrite.message import Message, full_name
 

@@ -19,8 +19,7 @@ from onewrite.core.label import (
     plain,
     read_ledger_name,
 )
-from onewrite.core.ledgers.entry import Entry, Remember, Sets, Terms
-from onewrite.core.ledgers.ledger import Ledger, check_message, make_entry, make_terms
+from onewrite.core.ledgers.entry import Entry, Ledger, Remember, Sets, Terms, check_message, make_entry, make_terms
 from onewrite.core.ledgers.ring import Ring, SetCache, Window, find_next_change, find_ring, make_window
 from onewrite.errors import ConfigurationError
 from onewrite.message import Message, join_texts
