@@ -119,7 +119,7 @@ class Engine(ABC):
     has_token: ClassVar[bool]  # whether an entity stores the token of its last writer
     too_much: ClassVar[tuple[type[Exception], ...]]  # the errors of a write, or an entity, that is too large for a batch
     entity_argument: ClassVar[str]  # the arguments that name the entity
-    full_name: str  # of the table or the collection
+    full_name: str  # the table's or the collection's
     target: Any  # its methods send the requests
 
     def __init__(

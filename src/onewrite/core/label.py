@@ -76,7 +76,7 @@ class Label(NamedTuple):
     slot: Slot
     text: str
     accepts: tuple[str, ...]
-    layout: str  # of this ledger in this store, now or before
+    layout: str  # this ledger's layout, or an earlier ledger's
 
 
 class OutboxNames(NamedTuple):
@@ -219,7 +219,7 @@ def write_constructor(layout: str, attribute: str) -> str | None:
     """Return the code that creates a ledger of this layout, or None if this version doesn't know the layout."""
     ledger_name = read_ledger_name(attribute)
     name = f"name={ledger_name!r}" if ledger_name else ""
-    if layout == "marks":  # of InSequence too, whose marks HighWaterMark reads
+    if layout == "marks":  # HighWaterMark reads the marks of InSequence too
         return f"HighWaterMark({name})"
     ids = IDS_LAYOUT.fullmatch(layout)
     if ids is None:

@@ -14,14 +14,14 @@ from onewrite.core.label import OUTBOX, is_ours
 from onewrite.core.log import log
 
 _PAUSE = 3600.0  # seconds between two comparisons with the server's clock
-_MAX_DURATION = 1.0  # of a request that shows as much of the difference as the server's whole seconds allow
+_MAX_DURATION = 1.0  # a slower request shows too little, because the server's time has whole seconds
 _MIN_WHOLE_SECONDS = 10.0  # below, the log also shows a part of a second
 
 
 # Bytes of an entity's ledger. DynamoDB bills a write unit for each KiB of the entity, in every write.
 MAX_LEDGER_BYTES = 10 * 1024
 _NUMBER_BYTES = 8
-_MAX_MEMBERS = 100  # of a map, up to which each is measured
+_MAX_MEMBERS = 100  # a larger map is estimated from its first members
 
 
 class Watch:

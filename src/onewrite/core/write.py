@@ -95,8 +95,8 @@ class Write(NamedTuple):
     entry: Entry  # the ledger's conditions and changes
     effect: EffectPart
     emission: Emission | None = None  # the events, in a store with an outbox
-    token: str | None = None  # of the call, on an engine that doesn't recognize retries
-    burial: Burial | None = None  # of a delete
+    token: str | None = None  # names the call, on an engine that doesn't recognize retries
+    burial: Burial | None = None  # only a delete has one
 
     @property
     def message(self) -> Message:

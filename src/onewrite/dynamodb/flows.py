@@ -60,7 +60,7 @@ from onewrite.stores import check_awaited
 _CONFLICT = "TransactionConflictException"
 _REFUSED = "ConditionalCheckFailedException"
 _CONFLICT_WAITS = (0.025, 0.05, 0.1, 0.2, 0.4)
-MAX_KEY_ATTRIBUTES = 2  # in a table's primary key
+MAX_KEY_ATTRIBUTES = 2  # the limit of a table's primary key
 # The maximum number of messages in one write. The conditions for that many ids leave room for a typical condition of the caller. A
 # source's mark takes the same room for any number of messages, but the caller's update might not.
 _MAX_IDS, _MAX_NUMBERED = 40, 1000

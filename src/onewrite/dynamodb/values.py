@@ -31,7 +31,7 @@ class _ExactNumbers(TypeDeserializer):
         return number if len(value) <= _MAX_DIGITS else number.normalize(_EXACT)
 
 
-_MAX_DIGITS = 38  # in a number that DynamoDB stores
+_MAX_DIGITS = 38  # DynamoDB stores no more digits of a number
 STORED_PRECISION = Context(prec=_MAX_DIGITS)
 _EXACT = Context(prec=200)  # more than the digits of any number that is written out
 _serialize = TypeSerializer().serialize

@@ -51,7 +51,7 @@ class LeanClient:
                 for name, members in inputs.items()
             }
             self._heads = {name: _make_head(client, name) for name in METHODS}
-            self._unreadable_count = 0  # of consecutive responses
+            self._unreadable_count = 0  # consecutive unreadable responses
         except AttributeError as error:
             raise ConfigurationError(f"lean=True doesn't support this version of botocore ({error}). Omit lean.") from error
 

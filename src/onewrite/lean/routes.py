@@ -78,7 +78,7 @@ def read_host(url: str) -> str:
     """Return the value of the Host header, without a default port."""
     parts = urlsplit(url)
     host = parts.hostname or ""
-    if ":" in host:  # of IPv6
+    if ":" in host:  # an IPv6 address
         host = f"[{host}]"
     return host if parts.port in (None, _PORTS[parts.scheme]) else f"{host}:{parts.port}"
 

@@ -145,7 +145,7 @@ class Finder:
     def __init__(self, boxes: Outboxes, before: str | None, share: Callable[[], float]) -> None:
         self._boxes, self._before, self._share = boxes, before, share
         self._cursor: Any = None
-        self._due: object = None  # of the last document found
+        self._due: object = None  # the due time of the last document found
         self._due_ids: list[Any] = []  # the ids with exactly that due time
         self._has_found = False  # whether the cursor has found anything. A cursor that is lost before that isn't reopened
         self._ids: deque[Any] = deque()

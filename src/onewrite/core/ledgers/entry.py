@@ -31,7 +31,7 @@ class Terms:
     """The part that all entries of one ledger share."""
 
     attribute: str  # identifies the ledger: see `make_label_name`
-    attributes: tuple[str, ...]  # of this ledger, and of those in its previous=
+    attributes: tuple[str, ...]  # this ledger's attribute, and those of the ledgers in its previous=
     plain_sets: frozenset[str]  # the attributes that hold a caller's own set
     labels: tuple[Label, ...]
     earlier_entries: tuple[Callable[[Message, float], Entry], ...]  # the `entry` of each ledger in previous=
@@ -281,7 +281,7 @@ def _make_cover_key(change: Change) -> object:
     return change.slot, type(change.mark), len(cast("str", change.mark)) if change.is_numeral else 0
 
 
-_PRECEDENCE = (Duplicate, Gone, Stale, Deferred)  # of two refusals, the first in this order is returned
+_PRECEDENCE = (Duplicate, Gone, Stale, Deferred)  # the order in which a refusal wins over a later one
 
 
 def _read_marks(stored_set: object) -> frozenset[str]:
