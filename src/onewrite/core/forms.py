@@ -147,6 +147,9 @@ def fill(template: Any, values: Sequence[Any]) -> Any:
     if isinstance(template, OpenDict):
         filled = template.members.copy()
         for name, member in template.blanks:
-            filled[values[name.place] if isinstance(name, Blank) else name] = fill(member, values)
+            value = (
+                values[member.place] if isinstance(member, Blank) else fill(member, values)
+            )  # without a call, in most cases
+            filled[values[name.place] if isinstance(name, Blank) else name] = value
         return filled
     return [fill(part, values) for part in template.members] if isinstance(template, OpenList) else template

@@ -280,8 +280,9 @@ def read_placeholders(native: Mapping[str, Any]) -> tuple[Mapping[str, str], Map
             f"{name} is a legacy argument, which DynamoDB doesn't accept together with expressions. Use expressions."
         )
     for expression in ("UpdateExpression", "ConditionExpression"):
-        if expression in native and not isinstance(native[expression], str | None):
-            raise _make_type_error(expression, native[expression], "text")
+        text = native.get(expression)
+        if text is not None and not isinstance(text, str):
+            raise _make_type_error(expression, text, "text")
     names, values = read_mapping(native, "ExpressionAttributeNames"), read_mapping(native, "ExpressionAttributeValues")
     for placeholder, attribute in names.items():
         if not isinstance(attribute, str):
