@@ -803,7 +803,7 @@ class _CallThread:
             if self.is_lost:
                 raise ConfigurationError(
                     f"{name} has neither sent a request nor returned for {self.timeout:g} seconds. It probably waits for another "
-                    "thread. If it's only slow, pass a longer timeout=."
+                    "thread, or for an asyncio.Event that another delivery sets. If it's only slow, pass a longer timeout=."
                 )
 
     def _read_position(self) -> object:
