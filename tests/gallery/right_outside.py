@@ -31,7 +31,7 @@ def quota_used_up(bank: Bank) -> Coroutine:
     async def handle(message: Message) -> None:
         quota = await bank.read() or {"balance": 0, "version": 0}
         if quota["version"] == 0:
-            await bank.swap(0, message.body["amount"])
+            await bank.swap(0, 1, used_by=message.id)
 
     return handle
 

@@ -177,14 +177,15 @@ def _has_effect(result: PartResult) -> bool:
 
 
 def _has_effect_elsewhere(part: int, loser: OrderResult, in_each_order: Sequence[OrderResult]) -> bool:
-    """Whether a part without effect in one order has an effect in another order with a different end.
+    """Whether a part without effect in one order has an effect in another order, after which `observe` or a store has other contents.
 
-    For example, two messages reserve one seat. If the handler mistakes one message for another instead, both orders usually have the
-    same end, or the part's outcome is `Duplicate`.
+    For example, two messages reserve one seat, or use up one quota. If the handler mistakes one message for another instead, both
+    orders usually leave the same contents, or the part's outcome is `Duplicate`.
     """
     if any(isinstance(outcome, Duplicate) for outcome in loser.results[part].outcomes):
         return False
-    return any(order_result.results[part].has_changed and order_result.end != loser.end for order_result in in_each_order)
+    contents = loser.end, loser.end_state
+    return any(each.results[part].has_changed and (each.end, each.end_state) != contents for each in in_each_order)
 
 
 def _remark_on_order(subject: Subject, complete: Sequence[OrderResult]) -> Iterator[Remark]:

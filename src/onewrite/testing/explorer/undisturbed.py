@@ -319,6 +319,7 @@ class OrderResult(NamedTuple):
     results: PartResults
     start: object  # the value of `observe` before the first part
     end: object  # the value of `observe` after the last part
+    end_state: Hashable  # of the stores
 
 
 def process_by_part(subject: Subject, order: Order, observe: Callable[[], object]) -> OrderResult:
@@ -344,7 +345,7 @@ class _RunByPart:
             for _ in range(ROUNDS):
                 for part in [part for part in self._order if part not in self._trial.progress.settled_parts]:
                     self._deliver(part)
-            return OrderResult(self._results, start, self._observe())
+            return OrderResult(self._results, start, self._observe(), self._subject.machine.state)
         finally:
             self._trial.abandon()
 
