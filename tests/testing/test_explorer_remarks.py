@@ -602,6 +602,14 @@ def test_messages_that_compete_get_a_note(take: Callable[[Any, Any], Any]) -> No
     assert "place has an effect if it comes first, and none after the others" in report.remarks[0].text
 
 
+def test_id_shared_by_two_sources_gets_an_idle_remark() -> None:
+    messages = [Message("1", source=source, body=source) for source in ("ann", "bob")]
+    handler = taking(TAKES[0], lambda message: message.source)
+    report = explored(handler, messages, observe=lambda seats: seats.find_one()["of"])
+    assert kinds(report) == ["idle"]
+    assert "the same ID in another source" in report.remarks[0].text
+
+
 @pytest.mark.parametrize("take", TAKES)
 def test_equal_repeated_creation_gets_an_idle_remark(take: Callable[[Any, Any], Any]) -> None:
     report = explored(taking(take, lambda _: "ann"), (PAY, PLACE), observe=lambda seats: seats.find_one()["of"])

@@ -108,7 +108,7 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
     for place, part in enumerate(given_order):
         if _has_effect(best_results[part]):
             continue
-        if _has_effect_elsewhere(part, first, in_each_order):
+        if _has_effect_elsewhere(part, first, in_each_order) and not _shares_its_id(subject, part):
             text = f"{_name(subject, part)} has an effect if it comes first, and none after the others, so these compete. Both ends count as right."
             yield Remark(NOTE, text)
         else:
@@ -188,6 +188,12 @@ def _has_effect_elsewhere(part: int, loser: OrderResult, in_each_order: Sequence
     return any(each.results[part].has_changed and (each.end, each.end_state) != contents for each in in_each_order)
 
 
+def _shares_its_id(subject: Subject, part: int) -> bool:
+    """Whether another message has the same ID, so it comes from another source."""
+    ids = [getattr(deliverable.message, "id", None) for deliverable in subject.deliverables for _ in deliverable.ids]
+    return ids[part] is not None and ids.count(ids[part]) > 1
+
+
 def _remark_on_order(subject: Subject, complete: Sequence[OrderResult]) -> Iterator[Remark]:
     """Yield a remark if two orders, in which each part has an effect, end differently. The order of a list doesn't matter."""
     effective = [each for each in complete if all(result.has_changed for result in each.results.values())]
@@ -261,8 +267,8 @@ def _describe_idle(subject: Subject, part: int, earlier: Order, result: PartResu
     if not earlier:
         return f"{text}. If it should, check the condition of its write, and the data that world() creates."
     return (
-        f"{text}. If it should, check how the handler distinguishes messages: two can have the same order ID, or the same digest of the "
-        "payload. If the messages compete, for example for one seat, return the winner from observe(), or accept this."
+        f"{text}. If it should, check how the handler distinguishes messages: two can have the same order ID, the same ID in another "
+        "source, or the same digest of the payload. If the messages compete, for example for one seat, return the winner from observe(), or accept this."
     )
 
 
