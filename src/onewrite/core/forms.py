@@ -1,8 +1,8 @@
-"""A cache for the requests of usual writes. Pure. Without it, requests are the same, and take longer to build.
+"""A cache for the requests of usual writes. Pure. Without it, requests are the same, but take longer to build.
 
-Usual writes differ only by values of their message and call, and by what the caller adds. A `Form` is what they have in common. An engine
-builds the request of one sample of the form with its plain code, `cut` makes a template of it, and `fill` puts a write's own values in the
-place of the sample's. The key of the cache has nothing of a message.
+Usual writes differ only by the values of their message and call. A `Form` is their common part. It contains no value of a message, and is the
+key of the cache. For each form, an engine builds the request of one sample with its plain code, and `cut` makes a template of it. `fill` then
+puts a write's own values in the place of the sample's.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def read_form(write: Write) -> Form | None:
     if emission is not None and emission.events:
         outbox = emission.label, len(emission.events) > 1
         if own.mark in (emission.due, emission.shard):
-            return None  # a request contains equal values only once, and the caller chose the mark
-    if is_text and str(own.mark).startswith(FORMAT):  # like a label, which is a value too
+            return None  # equal values share a place in the request
+    if is_text and str(own.mark).startswith(FORMAT):  # the mark can be equal to a label
         return None
     if type(own) is Remember:
         if own.aliases:
             return None
         return Form(entry.terms, own.sets, outbox, write.token is not None)
-    if own.is_numeral:  # the text contains its length
+    if own.is_numeral:  # its length is in the request
         return None
     kind = MarkKind(own.slot.group, own.rule, not is_text, own.floor if is_text else None)
     return Form(entry.terms, kind, outbox, write.token is not None)
