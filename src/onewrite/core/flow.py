@@ -10,14 +10,13 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from inspect import isawaitable, unwrap
+from inspect import isawaitable
 from operator import attrgetter
 from types import CoroutineType, MappingProxyType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.errors import ConfigurationError, InvalidUpdate
 
-P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -84,12 +83,6 @@ class Run(Protocol):
     """`run` or `arun`, with which a store drives its flows. For an asynchronous store, the result must be awaited."""
 
     def __call__(self, flow: Flow[T], target: object) -> T: ...
-
-
-async def call_async(method: Callable[Concatenate[Any, P], T], store: object, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call the method of a blocking store or relay on its asynchronous counterpart, whose `_run` returns an awaitable."""
-    function: Any = unwrap(method)  # the counterpart's own method can be followed
-    return await cast("Awaitable[T]", function(store, *args, **kwargs))
 
 
 def drive(steps: Generator[S, Any, T], executor: Callable[..., Any], *context: Any) -> T:

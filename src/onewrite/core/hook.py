@@ -70,7 +70,7 @@ def followed_hint(function: F) -> F:
 
 
 def as_async(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the method of a blocking store as a method of its asynchronous counterpart, whose `_run` must be awaited."""
+    """Return the method of a blocking store or relay for its asynchronous counterpart, whose `_run` must be awaited."""
     function: Any = unwrap(method)
 
     @wraps(function)

@@ -23,7 +23,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from onewrite.core.clock import random_name, random_share, wall_clock
 from onewrite.core.features.pending import BrokenOutbox, Outgoing
-from onewrite.core.flow import Do, Flow, FlowStep, Wait, adrive, call_async, drive, execute, execute_async
+from onewrite.core.flow import Do, Flow, FlowStep, Wait, adrive, drive, execute, execute_async
+from onewrite.core.hook import as_async
 from onewrite.core.label import OUTBOX
 from onewrite.core.log import log
 from onewrite.errors import ConfigurationError, OnewriteError
@@ -235,58 +236,15 @@ class AsyncRelay(_RelayFlows):
         super().__init__(store, partial(_publish_and_await, publish), batch, clock)
         self._wake = asyncio.Event()
 
-    async def flush(self, filter: Where = None, *, Key: Where = None) -> FlushReport:
-        """Publish the pending events of one entity, for example right after the write. It raises the errors of `publish`."""
-        return await call_async(Relay.flush, self, filter, Key=Key)
-
-    async def notify(self, entities: Iterable[Mapping[str, Any]], *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish the pending events of these entities, named by keys (plain, or typed as in a stream) or by filters.
-
-        Use it for notifications. It skips entities that were postponed after a refusal, because postponing sends a notification too. After the
-        time `within`, it makes no more calls to the broker.
-        """
-        return await call_async(Relay.notify, self, entities, within=within)
-
-    async def sweep(self, older_than: timedelta = _AT_ONCE, *, within: timedelta = FOR_EVER) -> SweepReport:
-        """Publish the events of all entities that have been pending for this long. After the time `within`, it makes no more calls to the broker."""
-        return await call_async(Relay.sweep, self, older_than, within=within)
-
-    async def skip(self, filter: Where = None, *, id: str, Key: Where = None, source: str | None = None) -> Outgoing | None:
-        """Replace a pending event by one of type onewrite.skipped, and return that. Return None if no pending event has this ID.
-
-        Pass the entity's key, its filter, or the source of its events.
-        """
-        return await call_async(Relay.skip, self, filter, id=id, Key=Key, source=source)
-
-    async def restart(self, filter: Where = None, *, Key: Where = None, source: str | None = None) -> str | None:
-        """Number the entity's events from 1 again, under a new source, for example after a restore from a backup.
-
-        Publish pending events first. They get new IDs too, so consumers would count a second copy as a new event.
-
-        Return the new source, or None if the entity never emitted an event. Pass the entity's key, its filter, or the current source of its
-        events. With the current source, a repeated call is refused.
-        """
-        return await call_async(Relay.restart, self, filter, Key=Key, source=source)
-
-    async def peek(self, source: str) -> OutboxState | None:
-        """Return the outbox of the entity whose events have or had this source, or None if it never emitted one."""
-        return await call_async(Relay.peek, self, source)
-
-    async def pending(self, older_than: timedelta = _AT_ONCE, *, limit: int = 100) -> list[PendingEntity]:
-        """Return the entities with pending events, the longest wait first."""
-        return await call_async(Relay.pending, self, older_than, limit=limit)
-
-    async def broken(self, *, limit: int = 100) -> list[BrokenOutbox]:
-        """Return the entities whose outbox can't be read, and why. Their events aren't published until you repair them."""
-        return await call_async(Relay.broken, self, limit=limit)
-
-    async def run(self, *, poll: float = 1.0, older_than: timedelta = _AT_ONCE, on_pass: OnPass | None = None) -> None:
-        """Sweep every `poll` seconds until `stop` is called. It logs a failure, and waits longer before the next pass.
-
-        While a pass takes longer than a minute, `on_pass` also gets a report of each minute, with `continues=True`. A stopped relay doesn't run
-        again.
-        """
-        return await call_async(Relay.run, self, poll=poll, older_than=older_than, on_pass=on_pass)
+    flush = as_async(Relay.flush)
+    notify = as_async(Relay.notify)
+    sweep = as_async(Relay.sweep)
+    skip = as_async(Relay.skip)
+    restart = as_async(Relay.restart)
+    peek = as_async(Relay.peek)
+    pending = as_async(Relay.pending)
+    broken = as_async(Relay.broken)
+    run = as_async(Relay.run)
 
     def stop(self) -> None:
         """End `run` and `sweep` after the current call to the broker. Call it in the event loop's thread."""
