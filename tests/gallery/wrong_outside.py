@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -314,7 +315,8 @@ def _read_minute(now: Callable[[], float] = time.time) -> int:
 
 
 key_of_the_minute = _keyed_by(_read_minute)
-key_of_the_hour = _keyed_by(lambda: f"{dt.datetime.now(dt.UTC):%Y%m%d%H}")
+_now = partial(dt.datetime.now, dt.UTC)
+key_of_the_hour = _keyed_by(lambda: f"{_now():%Y%m%d%H}")
 key_of_the_day = _keyed_by(lambda: f"{dt.date.today()}")  # noqa: DTZ011  # that is the mistake
 key_of_the_month = _keyed_by(lambda: time.strftime("%Y-%m"))
 

@@ -707,5 +707,5 @@ def test_last_write_that_wins_gets_a_remark_with_both_orders() -> None:
 
 
 @pytest.mark.parametrize(("handle", "options"), [(renamed, {"reorder": False}), (listed, {})], ids=["kept", "list"])
-def test_an_order_that_is_kept_or_only_in_a_list_gets_no_remark(handle: Any, options: Any) -> None:
+def test_kept_order_and_list_order_get_no_remark(handle: Any, options: Any) -> None:
     assert "order" not in kinds(explored(build_from(handle), observe=names, **options))

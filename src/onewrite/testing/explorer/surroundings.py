@@ -12,7 +12,8 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FunctionType
+from functools import partial
+from types import BuiltinMethodType, FunctionType
 from typing import Any, cast
 
 from onewrite.testing.explorer.calls import is_own_code
@@ -158,16 +159,29 @@ def _list_places(replacements: Mapping[int, Any]) -> Iterator[tuple[Any, str, An
     for owner in _list_owners():
         attributes = cast("dict[str, Any]", vars(owner)).copy()
         for name, value in attributes.items():
-            if id(value) in replacements:
-                yield owner, name, value, replacements[id(value)]
+            if (replacement := _replace(value, replacements)) is not value:
+                yield owner, name, value, replacement
         for function in _list_functions(owner.__name__, attributes.values()):
-            defaults = function.__defaults__ or ()
-            if any(id(value) in replacements for value in defaults):
-                yield function, "__defaults__", defaults, tuple([replacements.get(id(value), value) for value in defaults])
-            named = function.__kwdefaults__ or {}
-            if any(id(value) in replacements for value in named.values()):
-                replaced = {name: replacements.get(id(value), value) for name, value in named.items()}
-                yield function, "__kwdefaults__", named, replaced
+            defaults, keywords = function.__defaults__ or (), function.__kwdefaults__ or {}
+            replaced = tuple([_replace(value, replacements) for value in defaults])
+            if any(one is not other for one, other in zip(defaults, replaced, strict=True)):
+                yield function, "__defaults__", defaults, replaced
+            new_keywords = {name: _replace(value, replacements) for name, value in keywords.items()}
+            if any(new_keywords[name] is not value for name, value in keywords.items()):
+                yield function, "__kwdefaults__", keywords, new_keywords
+
+
+def _replace(value: Any, replacements: Mapping[int, Any]) -> Any:
+    """Return what replaces the value: the clock, a method of a clock's class such as `datetime.now`, or a partial of one."""
+    if id(value) in replacements:
+        return replacements[id(value)]
+    if isinstance(value, BuiltinMethodType) and id(value.__self__) in replacements:
+        return getattr(replacements[id(value.__self__)], value.__name__)
+    if isinstance(value, partial):
+        wrapped = cast("partial[Any]", value)
+        function = _replace(wrapped.func, replacements)
+        return wrapped if function is wrapped.func else partial(function, *wrapped.args, **wrapped.keywords)
+    return cast("Any", value)
 
 
 def _list_owners() -> Iterator[Any]:
