@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onewrite import Message, SeenIds
+from onewrite import Applied, Message, SeenIds
 from onewrite.dynamodb import GuardedTable
+from onewrite.testing import explore
 from onewrite.testing.model.machine import Machine
 
 KEYS = ("a", "b")
@@ -75,3 +76,41 @@ def test_a_write_with_another_token_is_not_sent_again(moto_table: Any) -> None:
         machine.reset()
         apply(store, [("a", "m1", 1), ("a", "m1", 1)], typed=False)
     assert sent == ["UpdateItem", "Scan", "UpdateItem"]
+
+
+def test_schedules_that_differ_only_in_tokens_are_pruned(moto_table: Any) -> None:
+    def build(table: Any) -> Callable[[Message], None]:
+        orders = GuardedTable(table, SeenIds())
+
+        def handle(message: Message) -> None:
+            for key in KEYS:
+                orders.update_item(
+                    message, Key={"id": key}, UpdateExpression="ADD points :n", ExpressionAttributeValues={":n": 1}
+                )
+
+        return handle
+
+    messages = [Message("m1"), Message("m2")]
+    report = explore(build, messages, make_world(moto_table, typed=False), lambda table: table.scan()["Count"])
+    assert report.exhausted
+    assert report.schedules < 1_200
+
+
+def test_a_write_recognizes_its_own_token_among_others(moto_table: Any) -> None:
+    def build(table: Any) -> Callable[[Message], None]:
+        orders = GuardedTable(table, SeenIds())
+
+        def handle(message: Message) -> None:
+            outcome = orders.update_item(
+                message, Key={"id": "a"}, UpdateExpression="ADD points :n", ExpressionAttributeValues={":n": 1}
+            )
+            retried.add(isinstance(outcome, Applied) and outcome.retried)
+
+        return handle
+
+    retried = set[bool]()
+    report = explore(
+        build, [Message("m1"), Message("m2")], make_world(moto_table, typed=False), lambda table: table.scan()["Count"]
+    )
+    report.assert_effectively_once()
+    assert retried == {False, True}

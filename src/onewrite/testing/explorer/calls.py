@@ -417,8 +417,8 @@ class HandlerCall:
         self.outcomes: list[object] = []  # the outcomes of guarded stores, even if the handler doesn't return them
         self.thread = thread
         self.name = name
-        # The responses to the call's first requests, each with the request's index among the pending requests.
-        self._earlier_answers = iter(answers)
+        # The responses to the call's next requests, each with the request's index among the pending requests.
+        self._known_answers = iter(answers)
         self._latest_answer = 0, Reply()
         self._waiters: list[_Waiter] = []
         self._in_order = 0  # the number of waiters that are already sorted
@@ -448,18 +448,27 @@ class HandlerCall:
     def begin(self) -> None:
         """Run the call until it needs an unknown response."""
         self._run_on()
-        while self._is_over and (earlier_answer := self._next_earlier_answer()) is not None:
-            index, answer = earlier_answer
-            self.resume(answer, index)
+        self._respond_after_end()
 
-    def resume(self, answer: Reply, index: int = 0) -> None:
-        """Respond to one of the pending requests, and run the call until it pauses again."""
+    def resume(self, answer: Reply, index: int = 0, later: Iterable[tuple[int, Reply]] = ()) -> None:
+        """Respond to one of the pending requests, and run the call until it pauses again. The next requests get the `later` responses."""
+        self._known_answers = iter(later)
+        self._respond(answer, index)
+        self._respond_after_end()
+
+    def _respond(self, answer: Reply, index: int) -> None:
         if self._is_over:
             del self._waiters[index]  # the request was cancelled, so no task waits for it
             self._record_stop(timers=False)
         else:
             self._latest_answer = index, answer
             self._run_on()
+
+    def _respond_after_end(self) -> None:
+        """Pass the known responses to cancelled requests that the thread has left behind."""
+        while self._is_over and (known_answer := self._next_known_answer()) is not None:
+            index, answer = known_answer
+            self._respond(answer, index)
 
     def die(self) -> None:
         """Raise `Crash` in the handler. Its later requests aren't sent, and its cancelled requests don't arrive."""
@@ -597,11 +606,11 @@ class HandlerCall:
                 )
             )
         self._record_stop(timers=timers)
-        earlier_answer = self._next_earlier_answer()
-        if earlier_answer is None:
+        known_answer = self._next_known_answer()
+        if known_answer is None:
             self.thread.return_turn()
         else:
-            self._latest_answer = earlier_answer
+            self._latest_answer = known_answer
         if self.is_dead:
             for waiter in self._waiters:
                 waiter.give(Reply(error=Crash(f"The process died at {waiter.request}.")))
@@ -618,14 +627,14 @@ class HandlerCall:
             self._last = format_path(waiter.task)
             waiter.give(answer)
 
-    def _next_earlier_answer(self) -> tuple[int, Reply] | None:
+    def _next_known_answer(self) -> tuple[int, Reply] | None:
         """Return the next known response. If it doesn't fit the call, forget the rest, because the handler behaves differently this time."""
-        earlier_answer = next(self._earlier_answers, None)
-        if earlier_answer is not None:
-            index, answer = earlier_answer
+        known_answer = next(self._known_answers, None)
+        if known_answer is not None:
+            index, answer = known_answer
             if index < len(self._waiters) and (answer is not NEVER_SENT or self._waiters[index].cancelled):
-                return earlier_answer
-        self._earlier_answers = iter(())
+                return known_answer
+        self._known_answers = iter(())
         return None
 
     def _record_stop(self, *, timers: bool) -> None:

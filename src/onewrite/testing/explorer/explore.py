@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import gc
 import logging
 import os
 import shlex
@@ -187,7 +188,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None, show: Callable[
     # The handler of one exploration can start another exploration.
     current_listener.set(None)
     current_call.set(None)
-    with taps.on(), _own_log_silenced():
+    with taps.on(), _own_log_silenced(), _garbage_collected_rarely():
         start = time.perf_counter()
         subject = Subject(
             arguments.build,
@@ -269,6 +270,21 @@ def _own_log_silenced() -> Generator[None]:
         yield
     finally:
         _is_exploring.reset(token)
+
+
+_ALLOCATIONS = 50_000  # between two collections of garbage, instead of 700
+
+
+@contextlib.contextmanager
+def _garbage_collected_rarely() -> Generator[None]:
+    """Collect garbage less often, because an exploration keeps most objects that it makes. Searching them takes a quarter of the time."""
+    thresholds = gc.get_threshold()
+    if thresholds[0]:  # 0 means never
+        gc.set_threshold(max(thresholds[0], _ALLOCATIONS), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def _is_elsewhere(_: logging.LogRecord) -> bool:

@@ -23,7 +23,8 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 from onewrite.testing.explorer.calls import HandlerCall
-from onewrite.testing.explorer.recall import History, Recall, copy_reply
+from onewrite.testing.explorer.modes import Deliveries
+from onewrite.testing.explorer.recall import History, Recall, copy_replies, copy_reply
 from onewrite.testing.explorer.schedule import Bounds
 from onewrite.testing.explorer.subject import Subject
 
@@ -66,22 +67,24 @@ def prove(subject: Subject, recall: Recall) -> None:
 def _prove_after_each_course(subject: Subject, recall: Recall, kinds: Sequence[_Course], draw: Random) -> None:
     """Deliver each message undisturbed at each place in a course, and after its end."""
     places: dict[Hashable, tuple[_Course, int]] = {}  # by the kind of the course up to this place
-    undisturbed: dict[History, _Course] = {}  # by the first history of the message
+    undisturbed: dict[
+        Hashable, _Course
+    ] = {}  # by the parts of the message, and by the delivery if the handler can notice which it is
+    is_alike = subject.mode.deliveries is Deliveries.ALIKE
     for course in kinds:
         for at in range(len(course.histories)):
             places.setdefault(course.kind[: at + 1], (course, at))
         if not course.faults:
-            undisturbed.setdefault(course.histories[0], course)
+            root = course.histories[0]
+            undisturbed.setdefault(root.parts if is_alike else root, course)
     for one, at in draw.sample([*places.values()], min(len(places), _MAX_PLACES)):
         others = [other for other in undisturbed.values() if _may_come(subject.start.bounds, one, at, other)]
         if not others:
             continue
         with _Process(subject, recall) as process:
             for other in draw.sample(others, len(others)):
-                paused = process.begin(one)
-                for _ in range(at):
-                    paused.resume()
-                process.begin(other).resume_to_end()
+                paused = process.begin(one, at)
+                process.begin(other, len(other.histories) - 1)
                 paused.resume_to_end()
 
 
@@ -125,12 +128,12 @@ class _Process(ExitStack):
         for rest in running:
             rest.resume_to_end()
 
-    def begin(self, course: _Course) -> _RunningCourse:
-        """Run a course up to its first request."""
+    def begin(self, course: _Course, at: int = 0) -> _RunningCourse:
+        """Run a course up to its first request, or up to the request after this many responses."""
         root = course.histories[0]
         invocation = self._subject.build() if self._subject.mode.has_own_processes else self.invocation
-        call = self._subject.call(invocation, root.delivery, root.parts)
-        running = _RunningCourse(self._subject, self._recall, course, call)
+        call = self._subject.call(invocation, root.delivery, root.parts, copy_replies(course.histories[at]))
+        running = _RunningCourse(self._subject, self._recall, course, call, at)
         self.callback(running.close)
         return running
 
@@ -138,27 +141,34 @@ class _Process(ExitStack):
 class _RunningCourse:
     """A running course. Each time that it pauses, it is compared with the recorded behavior."""
 
-    def __init__(self, subject: Subject, recall: Recall, course: _Course, call: HandlerCall) -> None:
+    def __init__(self, subject: Subject, recall: Recall, course: _Course, call: HandlerCall, at: int) -> None:
         self.course = course
         self._subject = subject
         self._recall = recall
         self._call = call
-        self._at = 0
+        self._at = at
         self._is_open = True
         self._compare()
 
     def resume(self) -> bool:
         """Pass the next response to the course. Return False if the course has ended."""
         if self._is_open:
-            self._at += 1
-            history = self.course.histories[self._at]
-            self._call.resume(copy_reply(history.answer), history.request_index)
-            self._compare()
+            self._pass_responses(self._at + 1)
         return self._is_open
 
     def resume_to_end(self) -> None:
-        while self.resume():
-            pass
+        """Pass the other responses to the course."""
+        if self._is_open:
+            self._pass_responses(len(self.course.histories) - 1)
+
+    def _pass_responses(self, last: int) -> None:
+        """Pass the next responses to the course, up to this one, and compare its behavior after each."""
+        (index, answer), *later = [
+            (history.request_index, copy_reply(history.answer)) for history in self.course.histories[self._at + 1 : last + 1]
+        ]
+        self._at = last
+        self._call.resume(answer, index, later)
+        self._compare()
 
     def close(self) -> None:
         if self._is_open:

@@ -101,11 +101,18 @@ class History:
     after: dict[tuple[int, Hashable], History] = field(default_factory=dict["tuple[int, Hashable]", "History"])
 
 
+_MAX_PAUSED = 8  # calls, each with a thread
+
+
 class Recall:
     """The recorded behavior of a handler. Deliveries of one message count as different if their names are used in writes."""
 
-    def __init__(self, make_key: Callable[[Request], Hashable], names_used: Callable[[], bool]) -> None:
+    def __init__(
+        self, make_key: Callable[[Request], Hashable], names_used: Callable[[], bool], release: Callable[[HandlerCall], None]
+    ) -> None:
         self._make_key = make_key
+        self._release = release
+        self._paused: dict[History, HandlerCall] = {}  # calls that wait for the response after this history
         self._names_used = names_used
         self._by_delivery = names_used()
         self._numbers = count(1)
@@ -150,6 +157,22 @@ class Recall:
         keys = tuple([self._make_key(entry.request) for entry in stop.pending])
         cancelled = tuple([place for place, entry in enumerate(stop.pending) if entry.cancelled])
         return keys, (keys, cancelled, stop.in_turn, stop.timers, _describe_end(result) if stop.has_returned else None)
+
+    def take_paused(self, history: History | None) -> HandlerCall | None:
+        """Return a call that has received these responses, and waits for the next one, or None. The caller must keep it again."""
+        return None if history is None else self._paused.pop(history, None)
+
+    def keep_paused(self, history: History, call: HandlerCall) -> None:
+        """Keep the call until it ends, because the next unknown behavior is often the next one of the same delivery."""
+        self._paused[history] = call
+        if call.has_ended:
+            self._release(self._paused.pop(history))
+        elif len(self._paused) > _MAX_PAUSED:
+            self._release(self._paused.pop(next(iter(self._paused))))
+
+    def release_paused(self) -> None:
+        while self._paused:
+            self._release(self._paused.popitem()[1])
 
     def learn(self, history: History, call: HandlerCall) -> None:
         """Record the behavior of a call that received this history's responses.

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NoReturn, TypeAlias, cast
 
 from onewrite.batch.function import FunctionCall, Note, UnfinishedWrite, WrongReturn, read_return
@@ -79,8 +79,7 @@ class Invocation:
         """Return the function to call with the message or the event. It raises if Lambda would count the invocation as failed."""
         is_event = isinstance(deliverable, LambdaEvent)
         # Lambda always passes a context. In other handlers, the second parameter can be an unrelated one with a default.
-        needs_context = is_event or not _can_bind(self._handler, _A_MESSAGE)
-        with_context = needs_context and _can_bind(self._handler, _A_MESSAGE, _A_CONTEXT)
+        with_context = (is_event or not self._accepts_message_alone) and self._accepts_context
         request_id = f"00000000-0000-4000-8000-{delivery.message:06}{delivery.number:06}"
         context = [replace(lambda_context(), aws_request_id=request_id)] if with_context else []
         # For Kafka, Lambda reads the response in provisioned mode only. A decorated handler knows whether it is read.
@@ -103,6 +102,14 @@ class Invocation:
             return wait_for(self._deliver_awaited(answer, message))
 
         return deliver if isinstance(deliverable.message, Message) else call
+
+    @cached_property
+    def _accepts_message_alone(self) -> bool:
+        return _can_bind(self._handler, _A_MESSAGE)
+
+    @cached_property
+    def _accepts_context(self) -> bool:
+        return _can_bind(self._handler, _A_MESSAGE, _A_CONTEXT)
 
     async def _deliver_awaited(self, answer: Awaitable[Any], message: Message) -> Any:
         with FunctionCall([message]) as function_call:  # in the handler's task, where it sees errors
@@ -332,6 +339,7 @@ class Subject:
 
     def close(self) -> None:
         self._senders.closed = True
+        self._release_paused()
         self.threads.close()
         self._loop.close()
 
@@ -345,6 +353,8 @@ class Subject:
 
     def begin_processes(self, count: int) -> list[Invocation]:
         """Reset the world, and return `count` handlers. The first one is built last, because `observe` might use the last one built."""
+        if self.start.bounds.concurrency == 1:
+            self._release_paused()  # a paused call can hold a lock
         self.tapped_late = taps.extend()
         if self.tapped_late or self.mode.has_new_worlds:
             self.renew()
@@ -382,7 +392,13 @@ class Subject:
         self.mode = mode
         concurrency = 1 if mode.processes is Processes.IN_TURN else self.bounds.concurrency
         self.start = self.start._replace(bounds=replace(self.bounds, concurrency=concurrency))
-        self.recall = Recall(self.key, self._are_deliveries_numbered) if mode.is_recording else None
+        self._release_paused()
+        self.recall = Recall(self.key, self._are_deliveries_numbered, self.threads.release) if mode.is_recording else None
+
+    def _release_paused(self) -> None:
+        """Release the calls that were kept to continue them later."""
+        if self.recall is not None:
+            self.recall.release_paused()
 
     def _are_deliveries_numbered(self) -> bool:
         """Whether two deliveries of one message can send different requests: transactions and tokens contain the delivery's name."""

@@ -17,10 +17,12 @@ from onewrite.testing.explorer.recall import (
     Recall,
     UnknownError,
     copy_replies,
+    copy_reply,
 )
 from onewrite.testing.explorer.schedule import Delivery, Progress, ScheduleStep, TakenStep
 from onewrite.testing.explorer.subject import Invocation, Subject, format_delivery
 from onewrite.testing.model.machine import TAKES_TOKEN, TOKEN, Position, WorldState
+from onewrite.testing.model.tokens import hide_other_attempts, list_own_tokens
 from onewrite.testing.taps.aws import is_batch, leave_one_out
 from onewrite.testing.taps.fault import MAX_OUTAGE, Fault, list_faults, list_variants
 from onewrite.testing.taps.mongodb_methods import may_find_nothing
@@ -88,6 +90,7 @@ class Trial:
         self._open_parts: dict[Delivery, tuple[int, ...]] = {}  # the parts that each open delivery has brought
         self._processes: dict[Delivery, Invocation] = {}  # the processes of the open deliveries
         self._tokens: dict[int, set[str]] = {}  # the DynamoDB tokens that each message's deliveries sent
+        self._attempts: dict[Delivery, frozenset[str]] = {}  # the tokens of the guarded writes of each open delivery
         self._outages: dict[Delivery, _Outage] = {}
         self._creation: _Creation | None = None
         self._states: list[WorldState] = []
@@ -107,6 +110,8 @@ class Trial:
         if taken.has_ended:
             del self._open_parts[step.delivery]
             self._outages.pop(step.delivery, None)
+            if attempts := self._attempts.pop(step.delivery, None):
+                self.position = self._subject.machine.forget_attempts(self.position, attempts)
         return taken
 
     def _take(self, step: ScheduleStep) -> tuple[TrialStep, Position]:
@@ -145,13 +150,21 @@ class Trial:
         history = self._histories.get(step.delivery)
         key = self._subject.key(request) if history is None else history.keys[index]
         self._states = [self._subject.machine.present]
+        self._attempts[step.delivery] = self._attempts.get(step.delivery, frozenset()).union(list_own_tokens(request))
         answers = self._perform(call, request, key, step._replace(fault=outage or step.fault), race_state)
         if TOKEN in request.arguments:
             self._tokens.setdefault(step.delivery.message, set()).add(str(request.arguments[TOKEN]))
         self._end_transactions(step.delivery, call)
         others = () if index else tuple(range(1, len(stop.pending)))
         taken_step = TakenStep(
-            step, request, key, call.has_ended, faults=faults, others=others, cancelled=cancelled, outage=outage
+            step,
+            request,
+            key,
+            call.has_ended,
+            faults=faults,
+            others=others,
+            cancelled=cancelled,
+            outage=outage,
         )
         return self._make_trial_step(taken_step, call, answers, had_returned=had_returned), self._subject.machine.position
 
@@ -372,7 +385,8 @@ class Trial:
 
     def _resume(self, call: AnyCall, delivery: Delivery, answer: Reply, index: int) -> None:
         """Pass a response to the call, and record its behavior."""
-        # A copy, because the handler can change what it has read, and the report shows the response.
+        # A copy, because the handler can change the values that it has read, and the report shows the response.
+        answer = self._hide_other_attempts(delivery, answer)
         is_changeable = isinstance(cast("object", answer.value), dict | list)
         given = answer._replace(value=copy.deepcopy(answer.value)) if is_changeable else answer
         if self._subject.recall is None:
@@ -381,6 +395,16 @@ class Trial:
         self._histories[delivery] = self._subject.recall.after(self._histories[delivery], answer, index)
         call.resume(given, index)
         self._subject.recall.note(self._histories[delivery], cast("HandlerCall", call))
+
+    def _hide_other_attempts(self, delivery: Delivery, answer: Reply) -> Reply:
+        """Return the response as if all other deliveries had ended. A guarded write only asks whether a token is its own."""
+        own = self._attempts.get(delivery, frozenset())
+        if isinstance(cast("object", answer.value), dict | list):
+            return answer._replace(value=hide_other_attempts(answer.value, own))
+        response = getattr(answer.error, "response", None)
+        if response is not None:
+            cast("Any", answer.error).response = hide_other_attempts(response, own)
+        return answer
 
     def _release(self, call: AnyCall) -> None:
         """Release the call's thread, if it has one."""
@@ -516,14 +540,14 @@ def _explain_unsettled(last: TrialStep) -> str:
     text = f". The guarded store's last outcome was {type(last_outcome).__name__}"
     if isinstance(last_outcome, Uncertain):
         return (
-            f"{text}: no one knows whether the effect happened, so only an operator can settle the message. If you mean that, explore with "
+            f"{text}. No one knows whether the effect happened, and only an operator can settle the message. If you mean that, explore with "
             "faults=0. Otherwise, pass the key_valid_for= of a provider that knows its keys"
         )
     if isinstance(last_outcome, Rejected):
         return f"{text}. {last_outcome.reason}"
     if isinstance(last_outcome, Busy):
         return (
-            f"{text}: the message's effect is open until its lease ends. Pass the effect as finishes= to the write that remembers it. If you "
+            f"{text}. The message's effect is open until its lease ends. Pass the effect as finishes= to the write that remembers it. If you "
             "do, don't pass clock= to the store, so that its time advances with each delivery. If the lease doesn't end within "
             f"{ROUNDS} redeliveries, pass a longer redelivered_after="
         )
@@ -551,6 +575,7 @@ class _Effect(NamedTuple):
     position: Position
     history: History | None  # None: the delivery has ended
     outage: _Outage | None
+    attempts: frozenset[str] | None
 
 
 Effects: TypeAlias = dict[tuple[Hashable, ...], _Effect]
@@ -571,6 +596,7 @@ class TrialFromMemory(Trial):
         other.steps, other.widths = self.steps.copy(), []
         other._histories = self._histories.copy()
         other._open_parts, other._outages = self._open_parts.copy(), self._outages.copy()
+        other._attempts = self._attempts.copy()
         return other
 
     def list_able(self) -> list[Delivery]:
@@ -605,6 +631,8 @@ class TrialFromMemory(Trial):
             self._histories[delivery] = effect.history
         if effect.outage is not None:
             self._outages[delivery] = effect.outage
+        if effect.attempts is not None:
+            self._attempts[delivery] = effect.attempts
         taken_step = effect.trial_step.taken_step
         if taken_step.step.delivery == delivery:
             return effect.trial_step, effect.position
@@ -622,21 +650,27 @@ class TrialFromMemory(Trial):
             self._outages = before
         else:
             call = cast("CallFromMemory | None", self._calls.get(step.delivery))
-            outage = self._outages.get(step.delivery)
-            return _Effect(trial_step, position, None if call is None else call.history, outage)
+            outage, attempts = self._outages.get(step.delivery), self._attempts.get(step.delivery)
+            return _Effect(trial_step, position, None if call is None else call.history, outage, attempts)
         # Run the handler outside the `except` block, so that its errors don't get `unknown` as their context.
         self._learn(step.delivery, missing)
         return self._find_effect(step, history)
 
     def _learn(self, delivery: Delivery, history: History) -> None:
-        """Run the handler with these responses, and record its behavior."""
-        invocation = self._subject.begin()
+        """Run the handler with these responses, and record its behavior. Continue a call that waits for the last one, if there is one."""
+        paused = self._recall.take_paused(history.before)
+        invocation = self._subject.begin() if paused is None else None
         self.go_here()
-        call = self._subject.call(invocation, delivery, self._open_parts[delivery], copy_replies(history))
+        if invocation is not None:
+            call = self._subject.call(invocation, delivery, self._open_parts[delivery], copy_replies(history))
+        else:
+            call = cast("HandlerCall", paused)
         try:
+            if paused is not None:
+                call.resume(copy_reply(history.answer), history.request_index)
             self._recall.learn(history, call)
         finally:
-            self._subject.threads.release(call)
+            self._recall.keep_paused(history, call)
 
     def _stop(self, delivery: Delivery) -> Standstill:
         return self._histories[delivery].stop
@@ -649,8 +683,8 @@ class TrialFromMemory(Trial):
         self._histories[delivery] = self._recall.root(delivery, parts)
         self._open_parts[delivery] = parts
 
-    def _resume(self, call: AnyCall, delivery: Delivery, answer: Reply, index: int) -> None:  # noqa: ARG002  # `_take` sets the delivery's history
-        call.resume(answer, index)
+    def _resume(self, call: AnyCall, delivery: Delivery, answer: Reply, index: int) -> None:
+        call.resume(self._hide_other_attempts(delivery, answer), index)
 
     def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
         """Do nothing: processes without memory are interchangeable."""

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any, TypeAlias, cast
 
 from onewrite.core.label import is_ours
-from onewrite.testing.model.tokens import Names, rename_item
+from onewrite.testing.model.tokens import ENDED_ATTEMPT, Names, has_effect, read_token, rename_item
 from onewrite.testing.taps.aws import find_key_value
 from onewrite.testing.taps.mongodb_methods import make_document_key
 from onewrite.testing.taps.tap import Store, find_kind, send
@@ -214,6 +214,15 @@ def rename(contents: Contents, name: Hashable, names: Names) -> Contents:
     """Return contents of one item, with its token replaced."""
     item = contents.entities.get(name)
     return _make_contents(contents.key, {} if item is None else {name: rename_item(item, names)}, ordered=False)
+
+
+def forget_attempts(contents: Contents, tokens: frozenset[str]) -> Contents:
+    """Return the contents with one token in place of these."""
+    for name, item in contents.entities.items():
+        token = read_token(item)
+        if token in tokens and not has_effect(item):
+            contents = merge(contents, rename(contents, name, {token: ENDED_ATTEMPT}), [name])
+    return contents
 
 
 def merge(present: Contents, changes: Contents, keys: Iterable[Hashable]) -> Contents:

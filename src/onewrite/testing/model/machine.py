@@ -26,6 +26,7 @@ from onewrite.testing.model.contents import (
     Keys,
     Place,
     find_tables,
+    forget_attempts,
     merge,
     read,
     read_item,
@@ -383,6 +384,7 @@ class Machine:
         self._states: dict[Hashable, WorldState] = {}
         # The effects of requests on items and tables, each with the tokens that these had. See `_Likeness`.
         self._alike: dict[Hashable, tuple[Transition, tuple[str | None, ...]]] = {}
+        self._forgotten: dict[tuple[WorldState, frozenset[str]], WorldState] = {}  # by the state before, and the tokens
         self._races: dict[Hashable, Transition] = {}  # the effects of upserts that found nothing at an earlier state
         # The current state. It's empty until `begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())
@@ -500,6 +502,21 @@ class Machine:
             old, new = self.contents_at(before, place), self.contents_at(after, place)
             pairs += [(old.entities.get(key, {}), new.entities.get(key, {})) for key in new.list_differing_keys(old)]
         return pairs
+
+    def forget_attempts(self, position: Position, tokens: frozenset[str]) -> Position:
+        """Return the position with one token in place of these, which guarded writes of ended deliveries have stored.
+
+        A guarded write compares an item's token only with its own. States that differ only in such tokens are therefore equal.
+        """
+        present, earlier = position
+        return self._forget_attempts(present, tokens), tuple([self._forget_attempts(state, tokens) for state in earlier])
+
+    def _forget_attempts(self, state: WorldState, tokens: frozenset[str]) -> WorldState:
+        key = state, tokens
+        if key not in self._forgotten:
+            contents = {place: forget_attempts(each, tokens) for place, each in state.contents.items()}
+            self._forgotten[key] = self.make_state(contents, state.structure, state.tokens)
+        return self._forgotten[key]
 
     def forget_tokens(self, tokens: Collection[str] | None = None) -> None:
         """Forget these tokens of DynamoDB's transactions, or all of them, as DynamoDB does after some time."""
