@@ -457,7 +457,7 @@ def test_request_of_an_unrelated_thread_is_allowed(world: Any, moto_table: MakeT
 
 def test_an_exploration_without_a_write_is_an_error(world: Any) -> None:
     for handle in (lambda message: None, lambda message: TABLE.get_item(Key={"id": "c1"})):
-        with pytest.raises(ConfigurationError, match="sent a write, so nothing was tested"):
+        with pytest.raises(ConfigurationError, match="Nothing was tested, because no call of the handler sent a write"):
             on(world, lambda _, handle=handle: handle)
 
 

@@ -409,7 +409,7 @@ def test_every_kind_is_described_in_the_remark_docstring() -> None:
 def test_assertion_fails_if_bounds_allow_only_one_undisturbed_schedule() -> None:
     report = explored(adds, TWO[:1], deliveries=1, faults=0)
     assert kinds(report) == ["untried"]
-    with pytest.raises(AssertionError, match="any handler would pass"):
+    with pytest.raises(AssertionError, match="Any handler would pass"):
         report.assert_effectively_once()
     report.assert_effectively_once(accept="untried")
 

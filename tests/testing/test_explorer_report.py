@@ -98,7 +98,7 @@ def test_a_report_counts_schedules_and_shows_remarks() -> None:
     assert str(report) == (
         "No counterexample so far.\n"
         "12 schedules run, 3 branches pruned, 0.5 s; deliveries=2, faults=1, reorder=True, concurrency=2\n"
-        "Not all schedules were run: pass a higher schedules=, lower the bounds, or continue with explore.random().\n"
+        "Not all schedules were run. Pass a higher schedules=, lower the bounds, or continue with explore.random().\n"
         "Slow, because of this."
     )
 

@@ -117,7 +117,7 @@ def test_a_mistyped_replay_code_is_refused_before_any_test_runs(run: Run, code: 
     result = run(RIGHT, f"--onewrite-replay={code}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        [f"ERROR: --onewrite-replay: '{code}' is*: copy it whole from the report of a counterexample."]
+        [f"ERROR: --onewrite-replay: '{code}' is*. Copy it whole from the report of a counterexample."]
     )
 
 
@@ -166,7 +166,7 @@ def test_test_with_a_blind_observe_fails(run: Run, options: tuple[str, ...]) -> 
         [
             "E*AssertionError: No counterexample, but:",
             "E*No message changes what observe() sees. It returns None*",
-            "E*If that is meant: assert_effectively_once(accept='unobserved')",
+            "E*If you mean that, call assert_effectively_once(accept='unobserved')",
             "onewrite: test_it.py::test_right: [[]unobserved] No message changes what observe() sees*",
         ]
     )
@@ -246,7 +246,7 @@ def test_a_failing_schedule_is_stored_and_tried_first(run: Run, pytester: pytest
     again = run(WRONG)
     again.assert_outcomes(failed=1)
     assert code_in(again) == code
-    again.stdout.fnmatch_lines(["*1 schedule run*", "*This schedule failed in an earlier run, so it was tried first.*"])
+    again.stdout.fnmatch_lines(["*1 schedule run*", "*This schedule was tried first, because it failed in an earlier run.*"])
     forgetful = run(WRONG, "--onewrite-forget")
     forgetful.stdout.no_fnmatch_line("*tried first*")
 

@@ -1,4 +1,4 @@
-"""Replaces the time and randomness of guarded stores while a handler is explored, so schedules are repeatable.
+"""Replaces the time and randomness of guarded stores while a handler is explored. Schedules are then repeatable.
 
 A guarded table writes a token that is derived from a random name, a store without its own clock reads the system's, which decides
 which of a ledger's sets is current, and a relay draws the pause after a failed event at random. Two runs of a schedule would then
@@ -70,7 +70,7 @@ def _counted_or_random(size: int) -> str:
 
 # --- drawn from a seed ------------------------------------------------------------------------------------------------
 #
-# Replaces the randomness of stores and relays by a seed, so a simulation can be repeated.
+# Replaces the randomness of stores and relays by a seed. A simulation can then be repeated.
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from onewrite.testing.explorer.schedule import decode
 _MAX_REMARKS = 20
 _TRIED_FIRST = Remark(
     NOTE,
-    "This schedule failed in an earlier run, so it was tried first. If it passes, all others are run. pytest --onewrite-forget forgets it.",
+    "This schedule was tried first, because it failed in an earlier run. If it passes, all others are run. pytest --onewrite-forget forgets it.",
 )
 
 

@@ -51,7 +51,7 @@ from onewrite.testing.taps.traffic import Request, name_transactions, transactio
 TaskPath: TypeAlias = tuple[int, ...]
 Place: TypeAlias = tuple[str, int]  # a file and a line of the user's code
 
-# In a row without a request. Code that polls the real clock would otherwise never finish, so after these timers the loop really waits.
+# In a row without a request. After these timers, the loop really waits. Otherwise, code that polls the real clock would never finish.
 _MAX_TIMERS = 1000
 _MAX_TIMERS_AT_THE_END = 100  # a task that hasn't sent a request by then might wait forever
 _MAX_CANCELLATIONS = 3  # of tasks that continue to wait although they were cancelled
@@ -311,12 +311,12 @@ _SECONDS_TO_DIE = 1.0  # if a killed call hasn't ended by then, it keeps its thr
 _SECONDS_UNTIL_CHECK = 0.25  # of the position of a running call, while other calls are paused
 _MAX_UNCHANGED = 5  # checks in a row: on a busy machine, a call that isn't waiting can stay at one position for a while
 _MAX_ALL_UNCHANGED = 10  # checks per exploration: a wait with a timeout ends, but would take that time in every schedule
-_MAX_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind: more stops suggest an endless loop
+_MAX_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind. More stops suggest an endless loop.
 
 
 _FOREIGN_LOOP = (
-    "{name} uses a lock or a queue of asyncio that another delivery has used in its own event loop ({error}). Two processes don't share "
-    "these, so create them in build(store)."
+    "{name} uses a lock or a queue of asyncio that another delivery has used in its own event loop ({error}). Create "
+    "these in build(store), because two processes don't share them."
 )
 
 WaitFor: TypeAlias = Callable[[Any], Any]  # returns the handler's result, awaited if it is awaitable
@@ -383,7 +383,7 @@ class _Waiter:
 
     def give(self, answer: Reply) -> None:
         """Pass the response to the task or the thread that waits for it."""
-        self.task = None  # the task's exception refers to this object, so a reference to the task would be a cycle
+        self.task = None  # the task's exception refers to this object, and a reference to the task would be a cycle
         if self.future is None:
             self.answer = answer
         elif answer.error is not None:
@@ -757,7 +757,7 @@ class CallThreads:
         self._open.discard(call)
         if not call.has_ended:
             thread.timeout = _SECONDS_TO_DIE
-            # The call is released anyway, even if it doesn't end in that time, or raises again what has stopped the exploration.
+            # The call is released anyway, even if it doesn't end in that time, or raises the error that has stopped the exploration.
             with suppress(Exception):
                 call.die()
             thread.timeout = self._timeout
@@ -805,8 +805,8 @@ class _CallThread:
             self.is_lost = is_too_slow or unchanged_count == _MAX_UNCHANGED or waits_often
             if self.is_lost and not is_too_slow:
                 raise BlockedError(
-                    f"{name} waits for a lock or a queue forever: probably a paused delivery holds it. Two processes don't share locks, "
-                    "so create them in build(store). If your service is one process whose deliveries never overlap, explore with "
+                    f"{name} waits for a lock or a queue forever. Probably a paused delivery holds it. Create locks in build(store), "
+                    "because two processes don't share them. If your service is one process whose deliveries never overlap, explore with "
                     "concurrency=1."
                 )
             if self.is_lost:

@@ -47,9 +47,9 @@ def explain_incomparable(value: object) -> str | None:
 
 # --- differences ------------------------------------------------------------------------------------------------------
 
-_REDELIVERY = "A redelivery must send what the first delivery sent."
+_REDELIVERY = "A redelivery must send the same requests as the first delivery."
 LEASE_CLOCK = (
-    "use a clock that advances with each delivery: create clock = itertools.count(1_800_000_000, 60) in build(store), and pass next(clock). "
+    "use a clock that advances with each delivery. Create clock = itertools.count(1_800_000_000, 60) in build(store), and pass next(clock). "
     "If a library reads the clock, such as Powertools, begin the handler with `with time_machine.travel(next(clock), tick=False):`"
 )
 _CLOCK = (
@@ -58,13 +58,13 @@ _CLOCK = (
 )
 _RANDOM = f"That looks random. Derive IDs from the message with message.child(name). {_REDELIVERY}"
 _MODULE = (
-    "The handler depends on state that a module keeps: a global, a cache, functools.cache, or an attribute of a class. build(store) is "
-    "called before each schedule, like the start of a new process: create that state there, or clear it."
+    "The handler depends on state that a module keeps, such as a global, a cache, functools.cache, or an attribute of a class. Create or "
+    "clear that state in build(store), which is called before each schedule, like the start of a new process."
 )
 _MEMORY = f"It's the same from the second run on. {_MODULE}"
 _UNKNOWN = (
-    "Either the handler generates it: derive IDs from the message with message.child(name), and pass the time as an argument that the "
-    f"test sets. {_REDELIVERY} Or the handler depends on state that a module keeps, such as a counter or a cache: create that state in "
+    "If the handler generates it, derive IDs from the message with message.child(name), and pass the time as an argument that the test "
+    f"sets. {_REDELIVERY} If the handler depends on state that a module keeps, such as a counter or a cache, create that state in "
     "build(store), which is called before each schedule."
 )
 _MADE_UP = (
@@ -88,7 +88,7 @@ class Cause(Enum):
     LASTING = _MEMORY  # a third run was like the second
     CONTEXT = (
         "In the second run, both messages were handled in one context, as in one thread. The handler depends on a context variable that an "
-        "earlier message has set: reset it before the handler returns."
+        "earlier message has set. Reset it before the handler returns."
     )
     LEAD = f"In the second run, the process's clock was more than a year ahead. {_CLOCK}"
 

@@ -155,7 +155,7 @@ class Exploration:
         for kind in [accept] if isinstance(accept, str) else accept:
             if kind not in KINDS:
                 all_kinds = ", ".join(KINDS)
-                raise ConfigurationError(f"accept={kind!r}: there is no such kind of remark. The kinds are {all_kinds}.")
+                raise ConfigurationError(f"accept={kind!r} isn't a kind of remark. The kinds are {all_kinds}.")
             self.use.accepted.add(kind)
         if not self.ok:
             raise AssertionError(str(self))
@@ -164,7 +164,7 @@ class Exploration:
             lines = [
                 "No counterexample, but:",
                 *[f"  {remark.text}" for remark in failing_remarks],
-                f"If that is meant: assert_effectively_once(accept={(kinds[0] if len(kinds) == 1 else kinds)!r})",
+                f"If you mean that, call assert_effectively_once(accept={(kinds[0] if len(kinds) == 1 else kinds)!r})",
             ]
             raise AssertionError("\n".join(lines))
         for remark in [remark for remark in self.open_remarks if remark.kind in DOUBTFUL]:
@@ -192,7 +192,7 @@ class Exploration:
         )
         if self.ok and not self.exhausted and not self.sampled:
             paragraphs.append(
-                "Not all schedules were run: pass a higher schedules=, lower the bounds, or continue with explore.random()."
+                "Not all schedules were run. Pass a higher schedules=, lower the bounds, or continue with explore.random()."
             )
         return "\n".join([*paragraphs, *map(str, self.remarks)])
 

@@ -203,7 +203,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None, show: Callable[
             judge.run_in_mode(judge.prepare)
             judge.switch(replace(judge.mode, handling=Handling.RECALLED))
             search = _search(judge, arguments, show)
-            # A service with several processes shares no memory, so what one process does correctly, two might do wrongly.
+            # Two processes share no memory, and might do wrongly what one process does correctly.
             if search.schedule is None and arguments.replay is None and judge.may_share_memory:
                 judge.switch(judge.mode.separate())
                 search = search.then(_search(judge, arguments, show))
@@ -322,7 +322,7 @@ def _make_exploration(arguments: Arguments, judge: Judge, search: _Search, start
 _SECONDS_SILENT, _SECONDS_SHOWN = 2.0, 0.5  # before the progress is first shown, and between two lines
 _UNTRIED = Remark(
     "untried",
-    "These bounds allow only one schedule, without faults or redeliveries, so any handler would pass. Omit deliveries=1 or faults=0.",
+    "These bounds allow only one schedule, without faults or redeliveries. Any handler would pass. Omit deliveries=1 or faults=0.",
 )
 
 

@@ -83,7 +83,7 @@ class ScheduleEnd(NamedTuple):
 
 
 class UndecidedError(Exception):
-    """A trial ended in a state that no order tried so far has reached, so more orders must be tried.
+    """A trial ended in a state that no order tried so far has reached. More orders must be tried.
 
     The world supports one trial at a time. The trial is therefore abandoned, and run again after the orders were tried.
     """
@@ -124,8 +124,8 @@ class Judge:
         if self.subject.traits.hashes_at is not None:
             yield Remark(
                 "hash",
-                f"The handler uses the hash() of a string at {place_in_words(self.subject.traits.hashes_at)}. It differs between processes, so "
-                "a redelivery can write somewhere else. Use zlib.crc32 or hashlib instead.",
+                f"The handler uses the hash() of a string at {place_in_words(self.subject.traits.hashes_at)}. A "
+                "redelivery can write somewhere else, because the hash differs between processes. Use zlib.crc32 or hashlib instead.",
             )
         if self.subject.traits.unreturned is not None:
             message, note = self.subject.traits.unreturned
@@ -189,8 +189,8 @@ class Judge:
             return not (has_recovery and self.subject.bounds.faults)  # with both, a crash does more than end a delivery
         if has_recovery:  # building the handler after a crash would reset the data that `observe` reads
             raise ConfigurationError(
-                "build(store) reads data from the store, so it runs again after a crash, and would reset what observe() reads "
-                "outside the store. Create that in world()."
+                "build(store) reads data from the store. It therefore runs again after a crash, and would reset the data that observe() reads "
+                "outside the store. Create that data in world()."
             )
         return False
 
@@ -403,7 +403,7 @@ class Judge:
         new_reference = self._references.process(order)
         if new_reference.observed != reference.observed:
             raise ConfigurationError(
-                f"world() must create the same state each time: after processing without faults, observe() returned "
+                f"world() must create the same state each time. After processing without faults, observe() returned "
                 f"{reference.observed!r}, and in a new world {new_reference.observed!r}. Create or clear everything that observe() "
                 "reads in world(), such as a queue."
             )

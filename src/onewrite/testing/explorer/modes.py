@@ -70,7 +70,7 @@ class Obstacle(Enum):
     NAMED_DELIVERY = (
         auto()
     )  # the response depends on the delivery that sent the request, and not only on the contents of the store
-    LEASE = auto()  # a delivery encountered the lease of another one, so the time of a redelivery matters
+    LEASE = auto()  # a delivery encountered another delivery's lease, which makes the time of a redelivery matter
     LOCK = auto()  # a delivery waits for a lock that a paused delivery holds
 
 

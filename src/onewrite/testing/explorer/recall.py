@@ -1,4 +1,4 @@
-"""Record the handler's behavior after each sequence of responses, so that known deliveries don't have to run.
+"""Record the handler's behavior after each sequence of responses. Known deliveries then don't have to run.
 
 A handler without memory between deliveries behaves the same whenever it receives the same responses. Its calls can therefore be
 recalled instead of made: `Recall` records the behavior of the calls that are made, and `CallFromMemory` repeats it.

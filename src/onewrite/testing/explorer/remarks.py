@@ -84,7 +84,7 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
     for part in given_order:
         if all(order_result.results[part].is_refused_for_good for order_result in in_each_order):
             text = (
-                f"{_name(subject, part)} is Rejected in every order, and settled because of rejected_ok=True, so it never has an effect. If "
+                f"{_name(subject, part)} is Rejected in every order, and settled because of rejected_ok=True. It never has an effect. If "
                 "that isn't intended, correct the condition. Otherwise, also pass a message that makes it true."
             )
             yield Remark("rejected", text)
@@ -109,7 +109,7 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
         if _has_effect(best_results[part]):
             continue
         if _has_effect_elsewhere(part, first, in_each_order) and not _shares_its_id(subject, part):
-            text = f"{_name(subject, part)} has an effect if it comes first, and none after the others, so these compete. Both ends count as right."
+            text = f"{_name(subject, part)} has an effect if it comes first, and none after the others. The messages compete, and both ends count as right."
             yield Remark(NOTE, text)
         else:
             yield Remark("idle", _describe_idle(subject, part, given_order[:place], best_results[part]))
@@ -120,12 +120,12 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
     if all(order_result.end == first.start for order_result in in_each_order):
         yield Remark(
             "cancelled",
-            "In the end, observe() returns the same as before the first message, so a handler that does nothing would pass. Pass "
+            "In the end, observe() returns the same as before the first message. A handler that does nothing would pass. Pass "
             "messages that don't cancel each other out, or return more from observe().",
         )
     for part, result in best_results.items():
         if result.has_changed and part not in seen_parts and not result.has_reason:
-            text = f"{_name(subject, part)} changes nothing that observe() returns, so a second effect would go unnoticed."
+            text = f"{_name(subject, part)} changes nothing that observe() returns. A second effect would go unnoticed."
             yield Remark("unseen", text)
 
 
@@ -139,7 +139,7 @@ def remark_on_invariant(invariant: Callable[..., Any], *, has_asked: bool) -> It
             "unchecked", "The invariant compares two values and discards the result. Return the result, or assert it."
         )
     elif not has_asked:
-        yield Remark("unchecked", "The invariant checks nothing: it always returns None, and reads none of the stores.")
+        yield Remark("unchecked", "The invariant checks nothing. It always returns None, and reads none of the stores.")
 
 
 def _remark_on_return(subject: Subject, results: PartResults) -> Iterator[Remark]:
@@ -152,7 +152,7 @@ def _remark_on_return(subject: Subject, results: PartResults) -> Iterator[Remark
             except WrongReturn:
                 text = (
                     f"For {_name(subject, part)} the handler returns a {type(result.returned).__name__}, which counts as done here. "
-                    "sqs_handler and the other decorators refuse it, so the message would be redelivered. Return the outcome, a "
+                    "sqs_handler and the other decorators refuse it, and the message would be redelivered. Return the outcome, a "
                     "sequence of outcomes, or None."
                 )
                 yield Remark("returns", text)
@@ -222,8 +222,8 @@ def _remark_on_early(subject: Subject, part: int, results: PartResults) -> Remar
         is_applied = any(isinstance(outcome, Applied) for outcome in results[part].outcomes)
         state = "is Applied and writes nothing but its mark" if is_applied else "is refused for good"
         text = (
-            f"{_name(subject, part)} {state} if it comes after {earlier}, which creates its entity, so its other writes are lost. If that "
-            "isn't intended, don't create the entity by an upsert: the outcome is then Missing, and the message is redelivered."
+            f"{_name(subject, part)} {state} if it comes after {earlier}, which creates its entity. Its other writes are lost. If that "
+            "isn't intended, don't create the entity by an upsert. The outcome is then Missing, and the message is redelivered."
         )
     else:
         position = f"before {later}" if later else f"after {earlier}"
@@ -242,7 +242,7 @@ def _describe_unobserved(subject: Subject, results: PartResults, observe: Callab
     look_requests = subject.look_requests
     text = "No message changes what observe() sees"
     if value is None:
-        text += ". It returns None: a return might be missing"
+        text += ". It returns None. A return might be missing"
     elif not look_requests:
         text += ". It reads none of the stores"
     refusals = [type(outcome).__name__ for result in results.values() for outcome in result.outcomes if result.has_reason]
@@ -267,7 +267,7 @@ def _describe_idle(subject: Subject, part: int, earlier: Order, result: PartResu
     if not earlier:
         return f"{text}. If it should, check the condition of its write, and the data that world() creates."
     return (
-        f"{text}. If it should, check how the handler distinguishes messages: two can have the same order ID, the same ID in another "
+        f"{text}. If it should, check how the handler distinguishes messages. Two can have the same order ID, the same ID in another "
         "source, or the same digest of the payload. If the messages compete, for example for one seat, return the winner from observe(), or accept this."
     )
 

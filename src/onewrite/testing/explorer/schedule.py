@@ -251,14 +251,14 @@ def read(code: str) -> tuple[str, Steps, bool]:
     version, _, rest = str(code).strip().partition(".")
     match = _AFTER_VERSION.fullmatch(rest)
     if not version.isdecimal() or match is None:
-        raise ConfigurationError(f"{code!r} isn't a replay code: copy it whole from the report of a counterexample.")
+        raise ConfigurationError(f"{code!r} isn't a replay code. Copy it whole from the report of a counterexample.")
     if version != _VERSION:
         raise ConfigurationError(
-            f"{code!r} was made by another version of onewrite: explore again to get a new replay code."
+            f"{code!r} was made by a different version of onewrite. Explore again to get a new replay code."
         )
     names_checksum, steps, checksum = match.groups()
     if checksum != _compute_checksum(f"{version}.{names_checksum}.{steps}"):
-        raise ConfigurationError(f"{code!r} is mistyped: copy it whole from the report of a counterexample.")
+        raise ConfigurationError(f"{code!r} is mistyped. Copy it whole from the report of a counterexample.")
     return names_checksum, _decode_steps(steps), steps.startswith(_OWN_PROCESSES)
 
 

@@ -18,7 +18,7 @@ from onewrite.testing.taps.fault import VARIANTS, Fault, list_variants
 # --- a shorter schedule -----------------------------------------------------------------------------------------------
 #
 # Removes all unnecessary steps and faults from a schedule, to make the report easier to read.
-_FEW_STEPS = 4  # readable at a glance, so fewer steps aren't easier to read
+_FEW_STEPS = 4  # These can be read at a glance, and fewer steps aren't easier to read.
 _MAX_TRIALS = 500  # to find a shorter schedule: about half a second, or some seconds if the handler itself must run
 
 
@@ -28,7 +28,7 @@ def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
     The given schedule must have been run with the handler itself. If it can't be shortened, return it.
     """
     shorter = schedule
-    trials = iter(range(_MAX_TRIALS))  # shared by all rounds, so it limits their sum
+    trials = iter(range(_MAX_TRIALS))  # shared by all rounds, whose sum it limits
     # Whatever fails here, for example because the handler behaves differently this time, the found schedule must be reported.
     with suppress(Exception):
         while (simpler := _find_simpler(judge, shorter, trials)) is not None:
@@ -414,7 +414,7 @@ class OneSchedule:
         schedule = run_again(judge, self._steps)
         if schedule.steps[: len(self._steps)] != self._steps:
             self.remark = (
-                "The handler or the bounds have changed since the replay code was created, so only the steps that are still possible "
+                "The handler or the bounds have changed since the replay code was created. Only the steps that are still possible "
                 "were run."
             )
         if schedule.finding is None:

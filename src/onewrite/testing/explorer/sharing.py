@@ -18,7 +18,7 @@ from onewrite.testing.explorer.subject import Subject, format_delivery
 from onewrite.testing.explorer.trial import Trial, TrialStep
 from onewrite.testing.taps.fault import Fault
 
-_MAX_PLACES = 40  # at which a delivery is stopped: two runs each
+_MAX_PLACES = 40  # at which a delivery is stopped, with two runs each
 
 
 def check_separation(subject: Subject, request_counts: Sequence[int]) -> None:
@@ -33,9 +33,9 @@ def check_separation(subject: Subject, request_counts: Sequence[int]) -> None:
             first, second = (format_delivery(subject.titles.messages, Delivery(*each)) for each in _name(stopped, other))
             raise ConfigurationError(
                 f"{second} behaves differently while {first} is stopped at a request, although each has its own process. They share a "
-                "lock, a flag, or a cache outside build(store), for example in a module, a class, a file, or a fake of Redis. Two "
-                "processes don't share memory, so create locks and flags in build(store). A lock that processes share stays locked if its "
-                "process is killed: make it an entity in a store of world(). If your service is one process whose deliveries never "
+                "lock, a flag, or a cache outside build(store), for example in a module, a class, a file, or a fake of Redis. Create "
+                "locks and flags in build(store), because two processes don't share memory. A lock that processes share stays locked if its "
+                "process is killed. Make it an entity in a store of world(). If your service is one process whose deliveries never "
                 "overlap, explore with concurrency=1."
             )
 

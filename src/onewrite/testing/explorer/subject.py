@@ -161,13 +161,11 @@ def _convert_to_float(value: object) -> float:
     raise TypeError(f"{type(cast('Any', value)).__name__} is not JSON serializable")
 
 
-# --- what it sends ----------------------------------------------------------------------------------------------------
-#
-# Receives each request that a client or collection in the process sends while a handler runs, and passes it to a store.
+# --- the handler's requests -------------------------------------------------------------------------------------------
 
 
 class Senders:
-    """The listener of an exploration."""
+    """The listener of an exploration. It receives each request that a client or collection sends while a handler runs."""
 
     def __init__(self, subject: Subject) -> None:
         self.closed = False
@@ -234,7 +232,7 @@ class Senders:
 
     def _start_session(self, client: Any, *args: Any, **kwargs: Any) -> Any:
         machine = self._subject.machine
-        # A stand-in has one client for both kinds of collections, so its sessions are of the kind that the world uses.
+        # A stand-in has one client for both kinds of collections. Its sessions are of the kind that the world uses.
         awaited = inspect.iscoroutinefunction(client.close) if mongodb.is_pymongo_client(client) else machine.is_async
         store = machine.databases.make_server_store(client)
         return start_session(client, partial(self._gate, awaited=awaited), store, *args, awaited=awaited, **kwargs)
@@ -421,9 +419,9 @@ class Subject:
         """Raise if the exploration couldn't test anything."""
         if self.traits.misuse is not None or not self.traits.has_written:
             raise self.traits.misuse or ConfigurationError(
-                "No call of the handler sent a write, so nothing was tested. Pass messages that the handler acts on. The explorer sees "
+                "Nothing was tested, because no call of the handler sent a write. Pass messages that the handler acts on. The explorer sees "
                 "the requests of boto3 and aiobotocore clients, and of pymongo and mongomock collections, that the handler sends "
-                "itself: not in a process or a thread that existed before, and not by another driver."
+                "itself, but not in a process or a thread that existed before, and not by a different driver."
             )
 
     def key(self, request: Request) -> Hashable:
@@ -446,7 +444,7 @@ class Subject:
         if request.writes and not is_dynamodb(request) and not self._is_acknowledged(request):
             self.refuse(
                 ConfigurationError(
-                    f"{request} was sent with WriteConcern(w=0): MongoDB doesn't confirm such a write, so it can be lost without the "
+                    f"{request} was sent with WriteConcern(w=0). MongoDB doesn't confirm such a write, which can be lost without the "
                     'handler noticing. Omit w=0, or use WriteConcern(w="majority").'
                 )
             )
@@ -566,7 +564,7 @@ class Subject:
         if call is None or not call.runs_in_this_thread:
             self.refuse(
                 ConfigurationError(
-                    f"{request} was sent by a thread that the handler started, or after the handler returned, so the explorer can't "
+                    f"{request} was sent by a thread that the handler started, or after the handler returned. The explorer can't "
                     "control when it arrives. In the exploration, send requests in the handler itself."
                 )
             )

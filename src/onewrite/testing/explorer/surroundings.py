@@ -79,7 +79,7 @@ def is_frozen() -> bool:
 
 @contextmanager
 def clock_ahead() -> Generator[None]:
-    """Set the clock that the user's code reads more than a year ahead, in `time`, `datetime`, and what was imported from them.
+    """Set the clock that the user's code reads more than a year ahead, in `time`, `datetime`, and modules that have imported from them.
 
     A handler that sets its own time, as by time-machine, reads that.
     """

@@ -1,4 +1,4 @@
-"""Undisturbed processing: each message once, one at a time, without faults. Its results are the expected ones, and those of the remarks."""
+"""Process the messages undisturbed, each once, one at a time, and without faults. The results are the expected states and the remarks."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Reference(NamedTuple):
     taken_steps: tuple[TakenStep, ...]
     observed: Any
     position: Position  # of the machine
-    incomplete: bool  # whether a guarded store refused a message, so not every message was processed
+    incomplete: bool  # whether a guarded store refused a message, and not every message was processed
     failure: str | None
     widths: tuple[int, ...] = ()  # the number of requests that could be next at each choice of a task
 
@@ -222,7 +222,7 @@ class References:
     def _observe_end(self) -> Any:
         try:
             return self._observe()
-        except ConfigurationError:  # its message states already what is wrong
+        except ConfigurationError:  # its message already explains the mistake
             raise
         except Exception as error:
             raise ConfigurationError(

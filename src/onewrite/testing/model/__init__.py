@@ -1,4 +1,4 @@
-"""A store that remembers responses, so an exploration sends each request only once to the real store.
+"""A store that remembers responses. An exploration sends each request only once to the real store.
 
 Read the modules in this order:
 

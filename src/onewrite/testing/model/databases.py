@@ -126,7 +126,7 @@ class Databases:
         return read_from_primary(store) if find_kind(store) == "collection" else store
 
     def find_performer(self, request: Request) -> Store:
-        """Return the store that performs a request. A stale read is the explorer's decision, so the store itself reads from the primary."""
+        """Return the store that performs a request. The store itself reads from the primary, because a stale read is the explorer's decision."""
         store = self.stores[request.store]
         return read_from_primary(store) if find_kind(store) == "collection" else store
 
@@ -191,7 +191,7 @@ class Databases:
         locations = "; ".join(dict.fromkeys(map(str, self._locations.values())))
         raise ConfigurationError(
             f"A request was sent to {target}, but no store that world() made is there (world() made stores at {locations}). The explorer "
-            "deletes and restores the contents of tables, so it uses only databases of the test. Create a store there in world() too, "
+            "deletes and restores the contents of tables, and uses only databases of the test. Create a store there in world() too, "
             "or pass the stores of build(store) to the handler."
         )
 

@@ -210,7 +210,7 @@ _OTHER_CONTENT = "The request uses the same client token as a previous, but non-
 # performed on that state, by the store as plain requests. A commit applies its writes to the current state. An operation or a commit
 # gets WriteConflict, and the transaction is aborted, if a concurrent write has changed the same data meanwhile.
 #
-# A request writes what it changes, as on the server: an update that sets the existing value writes nothing.
+# Only changes count as writes. As on the server, an update that sets the existing value writes nothing.
 #
 # Differences from a server: there, the second of two transactions that write one document gets WriteConflict at once, and a plain write
 # waits. Here, the first commit or plain write wins, and the other transaction gets WriteConflict at its commit. In a collection with a
@@ -339,7 +339,7 @@ class Transactions:
             contents[place] = merge(machine.contents_at(present, place), machine.contents_at(ending.view, place), keys)
         machine.go_on_to(machine.make_state(contents, present.structure, present.tokens))
 
-    # ------------------------------------------------------------ what was written
+    # ------------------------------------------------------------ written documents
 
     def _find_marks(self, before: WorldState, after: WorldState, places: Iterable[Place]) -> StoreCalls[Marks]:
         """Return the marks of the documents in these tables that were written between two states."""
@@ -572,7 +572,7 @@ class Machine:
             if likeness is not None and key in before.transitions:
                 self._alike[likeness.form] = before.transitions[key], likeness.tokens
 
-    # ------------------------------------------------------------ what the transactions need
+    # ------------------------------------------------------------ for the transactions
 
     def go_on_to(self, state: WorldState) -> None:
         """Go to the next state, and remember the current one as an earlier one."""
@@ -597,7 +597,7 @@ class Machine:
         return reads_structure(request) and not self._structure_changes
 
     def _describe(self, request: Request, key: int) -> _Likeness | None:
-        """Return what the effect of a DynamoDB request depends on: its item, if it has one, or the tables that it reads. Omit the tokens."""
+        """Return the item, or the tables, on which the effect of a DynamoDB request depends, without tokens. Return None if it isn't known."""
         item, structure = self._find_item(request), tuple(map(id, self.present.structure))
         if item is not None:
             contents = self.contents_at(self.present, item.place)
@@ -682,7 +682,7 @@ class Machine:
             raise answer
         return answer
 
-    # ------------------------------------------------------------ what the stores hold
+    # ------------------------------------------------------------ the contents of the stores
 
     def begin(self) -> StoreCalls[None]:
         """Read the initial contents of the stores, before anything is performed. Blocking stores have been read already."""

@@ -181,7 +181,7 @@ def _tap_module(module: str) -> list[tuple[Any, str, Any]]:
 
 
 def _tap_names_of_sleep(originals: Iterable[tuple[Any, str, Any]]) -> list[tuple[Any, str, Any]]:
-    """Tap `time.sleep` in modules that have imported it by name, and return what they had."""
+    """Tap `time.sleep` in modules that have imported it by name, and return their original functions."""
     sleeps = {id(original): getattr(owner, name) for owner, name, original in originals}
     tapped: list[tuple[Any, str, Any]] = []
     for module in [*sys.modules.values()]:
@@ -282,7 +282,7 @@ def _skip_sleep(original: Function) -> Function:
 
 
 def _share_loaded(original: Function) -> Function:
-    """Make sessions share the descriptions of services that they have read. `build` may make a client for each schedule."""
+    """Make sessions share the descriptions of services that they have read. `build` can make a client for each schedule."""
     first_loader = cache(original)
 
     @wraps(original)
@@ -349,7 +349,7 @@ def _order_tasks(original: Function) -> Function:
 
 
 def _note_result(original: Function) -> Function:
-    """Record what a guarded store returns, because the handler might not return it."""
+    """Record the outcome of a guarded store, because the handler might not return it."""
 
     @wraps(original)
     def drive(steps: Any, perform: Any, *context: Any) -> Any:

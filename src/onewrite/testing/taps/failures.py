@@ -90,7 +90,7 @@ SLOWED_DOWN = Failure(
 LIMITED = Failure(
     THROTTLED.pymongo, "RequestLimitExceeded", "Throughput exceeds the current throughput limit for your account."
 )
-# DynamoDB is unavailable, or pymongo's pool has no free connection, so nothing is sent.
+# Nothing is sent, because DynamoDB is unavailable, or pymongo's pool has no free connection.
 UNAVAILABLE = Failure(
     ("WaitQueueTimeoutError", "Timed out while checking out a connection from connection pool"),
     "ServiceUnavailable",

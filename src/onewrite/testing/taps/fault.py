@@ -1,4 +1,4 @@
-"""The faults of a request: which can affect it, what the store does with the request, and the error that the driver raises."""
+"""The faults that can affect a request, with their effects on the store, and the errors that the driver raises."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def list_faults(request: Request) -> tuple[Fault, ...]:
 
 
 def list_variants(fault: Fault, request: Request) -> tuple[Fault, ...]:
-    """Return the faults that leave the same state as this one, so only the handler can make a difference."""
-    # A read has no effect, so a lost response to a read is the same as an unreachable server.
+    """Return the faults that leave the same state as this one. Only the handler can make a difference."""
+    # A lost response to a read is the same as an unreachable server, because a read has no effect.
     reaches_nothing = fault is Fault.LOST and not (request.writes or request.is_uncommitted)
     others = (Fault.UNREACHABLE, *VARIANTS[Fault.UNREACHABLE]) if reaches_nothing else ()
     # MongoDB doesn't have a third throttling code, and DynamoDB doesn't have replica set members that confirm a write.

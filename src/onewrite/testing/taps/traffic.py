@@ -15,7 +15,7 @@ from onewrite.core.label import OURS
 
 # --- calls of a store -------------------------------------------------------------------------------------------------
 #
-# Work on a store as a generator of calls, so the same code serves blocking and asynchronous stores.
+# Work on a store is a generator of calls. The same code then serves blocking and asynchronous stores.
 #
 # The generator yields each call, and receives the call's result or exception.
 
@@ -166,7 +166,7 @@ def _describe_failure(error: BaseException) -> str:
 
 
 def _name_error(error: BaseException) -> str:
-    """Return the name of an error. Most of MongoDB's errors share a class, so their code has a name."""
+    """Return the name of an error. Most of MongoDB's errors share a class, and their code has a name."""
     kind = type(error).__name__
     details = cast("Mapping[str, Any]", getattr(error, "details", None) or {})
     return str(details.get("codeName", kind)) if kind == "OperationFailure" else kind
