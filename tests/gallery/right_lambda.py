@@ -1,4 +1,4 @@
-"""Work done right by what Lambda calls, on DynamoDB: with our decorator, with Powertools' batch, and by hand."""
+"""Work done right by what Lambda calls, on DynamoDB: with Powertools' batch, and by hand."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from botocore.exceptions import BotoCoreError, ClientError
 
-from onewrite import Message, Outcome, SeenIds
-from onewrite.aws_lambda import sqs_handler
+from onewrite import Message, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.identity import sqs_message_id
 
 Handler = Callable[[Any, Any], Any]
 
@@ -21,35 +19,6 @@ C1 = {"id": "c1"}
 
 def _add(body: str) -> dict[str, Any]:
     return {"UpdateExpression": "ADD balance :n", "ExpressionAttributeValues": {":n": 10 ** int(body)}}
-
-
-def _add_all(bodies: list[str]) -> dict[str, Any]:
-    return {
-        "UpdateExpression": "ADD balance :n",
-        "ExpressionAttributeValues": {":n": sum(10 ** int(body) for body in bodies)},
-    }
-
-
-def decorated(table: Any) -> Handler:
-    """The decorator names the records that are not done."""
-    customers = GuardedTable(table, SeenIds())
-
-    @sqs_handler(sqs_message_id())
-    def handler(message: Message) -> Outcome:
-        return customers.update_item(message, Key=C1, **_add(message.body))
-
-    return handler
-
-
-def grouped(table: Any) -> Handler:
-    """One write for both records, and one for each if that fails."""
-    customers = GuardedTable(table, SeenIds())
-
-    @sqs_handler(sqs_message_id(), group_by=lambda _: "c1")
-    def handler(messages: list[Message]) -> list[Outcome]:
-        return customers.update_batch(messages, lambda fresh: {"Key": C1, **_add_all([message.body for message in fresh])})
-
-    return handler
 
 
 def with_powertools(table: Any) -> Handler:

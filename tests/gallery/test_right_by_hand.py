@@ -64,8 +64,6 @@ ASYNC_MONGODB = {
     "awaited_version_checked": Work(content=NEW, observe=awaited_balances),
 }
 LAMBDA = {
-    "decorated": Work((sqs_event("1"),)),
-    "grouped": Work((sqs_event("1", "2"),)),
     "with_powertools": Work((sqs_event("1", "2"),)),
     "by_hand": Work((sqs_event("1", "2"),)),
 }
