@@ -159,7 +159,7 @@ def test_lock_shared_by_two_processes_is_refused_with_the_remedy() -> None:
         with lock:
             await put(collection, "a")
 
-    with pytest.raises(ConfigurationError, match=r"create them in build\(store\)"):
+    with pytest.raises(ConfigurationError, match=r"Create locks in build\(store\)"):
         ends_of(handle)
 
 
