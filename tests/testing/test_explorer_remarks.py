@@ -177,7 +177,7 @@ def test_result_accepted_by_decorators_gets_no_remark(returned: Callable[[Any], 
 
 
 ORDER = Message("m1", body={"amount": 10})
-NEVER_HAPPENS = "m1 writes to one entity twice, and the second write never happens: "
+NEVER_HAPPENS = "m1 writes to one entity twice, and the second write never happens. "
 
 
 def twice_to_a_document(guarded: Any, message: Message) -> Any:

@@ -586,6 +586,7 @@ class HandlerCall:
             yield
 
     def _begin_to_wait(self, request: Request, future: asyncio.Future[Any] | None) -> _Waiter:
+        """Make the request a pending one. Raise if the process has crashed, or if the handler has left behind the task that sends it."""
         if self.is_dead:
             raise Crash(f"The process is dead, so {request} isn't sent.")
         waiter = _Waiter(request, asyncio.current_task() if is_in_event_loop() else None, future)

@@ -164,14 +164,14 @@ def make_deliverables(messages: Sequence[Any]) -> tuple[Deliverable, ...]:
 def _number_equal_dicts(deliverables: Sequence[Deliverable]) -> Sequence[Deliverable]:
     """Return the deliverables. A dict's "id" can be that of its order, so dicts with the same one are named by their numbers."""
     names = [deliverable.name for deliverable in deliverables]
-    return [
-        replace(deliverable, name=f"#{number}")
-        if isinstance(deliverable.message, Mapping)
-        and isinstance(deliverable, PlainMessage)
-        and names.count(deliverable.name) > 1
-        else deliverable
-        for number, deliverable in enumerate(deliverables, 1)
-    ]
+    numbered: list[Deliverable] = []
+    for number, deliverable in enumerate(deliverables, 1):
+        is_dict = isinstance(deliverable.message, Mapping)
+        if is_dict and isinstance(deliverable, PlainMessage) and names.count(deliverable.name) > 1:
+            numbered.append(replace(deliverable, name=f"#{number}"))
+        else:
+            numbered.append(deliverable)
+    return numbered
 
 
 def _name_by_source(deliverables: Sequence[Deliverable]) -> Iterator[Deliverable]:

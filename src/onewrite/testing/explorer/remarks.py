@@ -67,54 +67,20 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
 
     The first of `orders` is the order in which the messages were passed.
     """
-    given_order = next(orders)
-    first = process_by_part(subject, given_order, observe)
-    in_each_order = [first, *[process_by_part(subject, order, observe) for order in islice(orders, _MAX_ORDERS)]]
-    results, *others = (order_result.results for order_result in in_each_order)
-    errors = {part: result.error for part, result in results.items() if result.error is not None}
-    # A handler can raise because a message came too early. In another order, it then doesn't raise.
-    if errors and all(any(result.error is not None for result in part_results.values()) for part_results in others):
-        for part, error in errors.items():
-            text = (
-                f"{_name(subject, part)} raises {error_in_words(error)} without any fault, and settles only after a redelivery. If that "
-                "isn't intended, fix it, because a queue gives up a message after some failures."
-            )
-            yield Remark("raises", text)
-    yield from _remark_on_return(subject, results)
-    for part in given_order:
-        if all(order_result.results[part].is_refused_for_good for order_result in in_each_order):
-            text = (
-                f"{_name(subject, part)} is Rejected in every order, and settled because of rejected_ok=True. It never has an effect. If "
-                "that isn't intended, correct the condition. Otherwise, also pass a message that makes it true."
-            )
-            yield Remark("rejected", text)
-    for part, result in results.items():
-        if result.unapplied_write is not None:
-            text = (
-                f"{_name(subject, part)} writes to one entity twice, and the second write never happens: {result.unapplied_write} is taken for a "
-                'duplicate of the first. Give each write a part of its own, as in message.part("receipt").'
-            )
-            yield Remark("unapplied", text)
+    in_each_order = [process_by_part(subject, order, observe) for order in islice(orders, 1 + _MAX_ORDERS)]
+    first = in_each_order[0]
     # A message can have no effect if it comes before another message. In another order, each message then has an effect.
     complete = [order_result for order_result in in_each_order if all(map(_has_effect, order_result.results.values()))]
-    best_results = complete[0].results if complete else results
+    best_results = complete[0].results if complete else first.results
+    yield from _remark_on_errors(subject, in_each_order)
+    yield from _remark_on_return(subject, first.results)
+    yield from _remark_on_refusals(subject, in_each_order)
+    yield from _remark_on_unapplied(subject, first.results)
+    yield from _remark_on_losses(subject, in_each_order, complete)
+    yield from _remark_on_idle(subject, best_results, in_each_order)
     seen_parts = {part for order_result in in_each_order for part, result in order_result.results.items() if result.is_seen}
-    for part in given_order:
-        changing = [order_result for order_result in in_each_order if order_result.results[part].has_changed]
-        losses = (order_result for order_result in in_each_order if _is_loss(part, order_result, changing, complete))
-        loss = next(losses, None)
-        if changing and loss is not None:
-            yield _remark_on_early(subject, part, loss.results)
-    for place, part in enumerate(given_order):
-        if _has_effect(best_results[part]):
-            continue
-        if _has_effect_elsewhere(part, first, in_each_order) and not _shares_its_id(subject, part):
-            text = f"{_name(subject, part)} has an effect if it comes first, and none after the others. The messages compete, and both ends count as right."
-            yield Remark(NOTE, text)
-        else:
-            yield Remark("idle", _describe_idle(subject, part, given_order[:place], best_results[part]))
     if not seen_parts:
-        yield Remark("unobserved", _describe_unobserved(subject, results, observe))
+        yield Remark("unobserved", _describe_unobserved(subject, first.results, observe))
         return
     yield from _remark_on_order(subject, complete)
     if all(order_result.end == first.start for order_result in in_each_order):
@@ -127,6 +93,71 @@ def list_remarks(subject: Subject, orders: Iterator[Order], observe: Callable[[]
         if result.has_changed and part not in seen_parts and not result.has_reason:
             text = f"{_name(subject, part)} changes nothing that observe() returns. A second effect would go unnoticed."
             yield Remark("unseen", text)
+
+
+def _remark_on_errors(subject: Subject, in_each_order: Sequence[OrderResult]) -> Iterator[Remark]:
+    """Yield remarks on messages that raise. A message that raises only because it came too early doesn't raise in another order."""
+    errors = [
+        {part: result.error for part, result in order_result.results.items() if result.error is not None}
+        for order_result in in_each_order
+    ]
+    for part, error in errors[0].items() if all(errors) else ():
+        text = (
+            f"{_name(subject, part)} raises {error_in_words(error)} without any fault, and settles only after a redelivery. If that "
+            "isn't intended, fix it, because a queue gives up a message after some failures."
+        )
+        yield Remark("raises", text)
+
+
+def _remark_on_refusals(subject: Subject, in_each_order: Sequence[OrderResult]) -> Iterator[Remark]:
+    """Yield remarks on messages that the caller's own condition refuses in every order, and for good."""
+    for part in in_each_order[0].results:
+        if all(order_result.results[part].is_refused_for_good for order_result in in_each_order):
+            text = (
+                f"{_name(subject, part)} is Rejected in every order, and settled because of rejected_ok=True. It never has an effect. If "
+                "that isn't intended, correct the condition. Otherwise, also pass a message that makes it true."
+            )
+            yield Remark("rejected", text)
+
+
+def _remark_on_unapplied(subject: Subject, results: PartResults) -> Iterator[Remark]:
+    """Yield remarks on messages whose second write to an entity never happens."""
+    for part, result in results.items():
+        if result.unapplied_write is not None:
+            text = (
+                f"{_name(subject, part)} writes to one entity twice, and the second write never happens. {result.unapplied_write} is taken "
+                'for a duplicate of the first. Pass each write its own part of the message, as in message.part("receipt").'
+            )
+            yield Remark("unapplied", text)
+
+
+def _remark_on_losses(
+    subject: Subject, in_each_order: Sequence[OrderResult], complete: Sequence[OrderResult]
+) -> Iterator[Remark]:
+    """Yield remarks on messages that have an effect in some orders, and whose effect is lost in another one."""
+    for part in in_each_order[0].results:
+        changing = [order_result for order_result in in_each_order if order_result.results[part].has_changed]
+        losses = (order_result for order_result in in_each_order if _is_loss(part, order_result, changing, complete))
+        loss = next(losses, None)
+        if changing and loss is not None:
+            yield _remark_on_early(subject, part, loss.results)
+
+
+def _remark_on_idle(subject: Subject, best_results: PartResults, in_each_order: Sequence[OrderResult]) -> Iterator[Remark]:
+    """Yield remarks on messages without an effect. If the messages compete, the remark is only a note."""
+    first = in_each_order[0]
+    given_order = tuple(first.results)
+    for place, part in enumerate(given_order):
+        if _has_effect(best_results[part]):
+            continue
+        if _has_effect_elsewhere(part, first, in_each_order) and not _shares_its_id(subject, part):
+            text = (
+                f"{_name(subject, part)} has an effect if it comes first, and none after the others. The messages compete, and both ends "
+                "count as right."
+            )
+            yield Remark(NOTE, text)
+        else:
+            yield Remark("idle", _describe_idle(subject, part, given_order[:place], best_results[part]))
 
 
 def remark_on_invariant(invariant: Callable[..., Any], *, has_asked: bool) -> Iterator[Remark]:
@@ -230,7 +261,7 @@ def _remark_on_early(subject: Subject, part: int, results: PartResults) -> Remar
         does = "finds nothing and does nothing" if results[part].has_found_nothing else "does nothing"
         text = (
             f"{_name(subject, part)} {does} if it comes {position}, and is never redelivered. If that loses its effect, raise, or return "
-            "the Missing of a guarded write: both cause a redelivery."
+            "the Missing of a guarded write. Both cause a redelivery."
         )
     return Remark("early", text)
 
