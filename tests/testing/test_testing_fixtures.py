@@ -87,7 +87,7 @@ def test_unused_fault_fails_the_test_on_teardown(run: Callable[[str], pytest.Run
             faults(mongomock_collection()).crash_before(1)
     """)
     result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*No request met these planned faults: before(1)*"])
+    result.stdout.fnmatch_lines(["*No request met these planned faults: crash_before(1)*"])
 
 
 def test_missing_engine_skips_the_test_and_names_the_remedy(run: Callable[[str], pytest.RunResult]) -> None:

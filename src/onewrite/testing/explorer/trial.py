@@ -146,7 +146,7 @@ class Trial:
         # A search follows only the variants to which the handler has reacted differently.
         faults = *faults, *[variant for variant in variants if variant in self._subject.traits.variants]
         if step.fault.is_lasting:
-            self._outages[step.delivery] = _Outage(step.fault, self._find_lasting(step.fault, request))
+            self._outages[step.delivery] = _Outage(step.fault, self._find_lasting_request(step.fault, request))
         history = self._histories.get(step.delivery)
         key = self._subject.key(request) if history is None else history.keys[index]
         self._states = [self._subject.machine.present]
@@ -208,7 +208,7 @@ class Trial:
         self._outages[delivery] = outage._replace(times=outage.times + 1)
         return outage.fault
 
-    def _find_lasting(self, fault: Fault, request: Request) -> RequestIdentity:
+    def _find_lasting_request(self, fault: Fault, request: Request) -> RequestIdentity:
         """Return the request that a lasting fault affects from now on: this one, or the part of a batch that is left."""
         if not fault.is_partial:
             return _make_identity(request)

@@ -77,11 +77,11 @@ class Faults:
 
     def crash_before(self, where: Where, *, optional: bool = False) -> None:
         """Kill the process before it sends the request."""
-        self._plan(_PlannedFault("before", where, Fault.CRASH_BEFORE, optional))
+        self._plan(_PlannedFault("crash_before", where, Fault.CRASH_BEFORE, optional))
 
     def crash_after(self, where: Where, *, optional: bool = False) -> None:
         """Kill the process after the request took effect, but before the response arrives."""
-        self._plan(_PlannedFault("after", where, Fault.CRASH_AFTER, optional))
+        self._plan(_PlannedFault("crash_after", where, Fault.CRASH_AFTER, optional))
 
     def lose_response(self, where: Where, *, retried: bool = True, optional: bool = False) -> None:
         """Close the connection after the request took effect, but before the response arrives.
@@ -191,7 +191,7 @@ def _check_plan(plan: _PlannedFault, count: int) -> None:
         return
     if type(plan.where) is not int or plan.where < 1:
         raise ConfigurationError(
-            f"{plan.name}({plan.where!r}): name a request by its position, from 1, or by a function that is true of it."
+            f"{plan.name}({plan.where!r}): expected the position of a request, counted from 1, or a function of it that returns True."
         )
     if plan.where <= count:
         raise ConfigurationError(
