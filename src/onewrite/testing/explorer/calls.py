@@ -54,7 +54,7 @@ Place: TypeAlias = tuple[str, int]  # a file and a line of the user's code
 # In a row without a request. After these timers, the loop really waits. Otherwise, code that polls the real clock would never finish.
 _MAX_TIMERS = 1000
 _MAX_TIMERS_AT_THE_END = 100  # a task that hasn't sent a request by then might wait forever
-_MAX_CANCELLATIONS = 3  # of tasks that continue to wait although they were cancelled
+_MAX_CANCELLATIONS = 3  # cancellations of tasks that continue to wait
 _ASYNCIO = f"{Path(asyncio.__file__).parent}{os.sep}"
 _OURS = f"{Path(__file__).parents[2]}{os.sep}"
 _PYTHONS = f"{sysconfig.get_path('stdlib')}{os.sep}"
@@ -96,7 +96,7 @@ class WatchedLoop:
         self._call = call
         # The start time is the same in each run of a schedule, unless the loop already has timers.
         self._now: float = loop.time() if getattr(loop, "_scheduled", ()) else 0.0
-        self._timers = 0  # that have fired since the last request
+        self._timers = 0  # timers that have fired since the last request
         self._in_threads = 0  # functions that the loop has passed to threads, and that haven't returned
         self._cancellations = 0  # how often the waiting tasks of a crashed process were cancelled
         self._quiet: asyncio.Future[None] | None = None  # done when nothing in the loop can continue
@@ -308,10 +308,10 @@ class BlockedError(ConfigurationError):
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 _SECONDS_TO_DIE = 1.0  # if a killed call hasn't ended by then, it keeps its thread, and the explorer continues
-_SECONDS_UNTIL_CHECK = 0.25  # of the position of a running call, while other calls are paused
+_SECONDS_UNTIL_CHECK = 0.25  # interval of checks where a running call is, while other calls are paused
 _MAX_UNCHANGED = 5  # checks in a row: on a busy machine, a call that isn't waiting can stay at one position for a while
 _MAX_ALL_UNCHANGED = 10  # checks per exploration: a wait with a timeout ends, but would take that time in every schedule
-_MAX_STOPS_AFTER_THE_END = 100  # of tasks that an error has left behind. More stops suggest an endless loop.
+_MAX_STOPS_AFTER_THE_END = 100  # stops of tasks that an error has left behind. More stops suggest an endless loop.
 
 
 _FOREIGN_LOOP = (
@@ -722,7 +722,7 @@ class CallThreads:
     def __init__(self, timeout: float, listener: Listener | None = None) -> None:
         self._timeout = timeout
         self._listener = listener  # for requests of clients that the handler didn't get from the explorer
-        self.context: contextvars.Context | None = None  # of all calls; None if each call has its own
+        self.context: contextvars.Context | None = None  # the context of all calls, or None if each call has its own
         self.names_used = False  # whether a guarded table has put a call's name into a request
         self._all_unchanged = itertools.count(1)
         self._idle: list[_CallThread] = []

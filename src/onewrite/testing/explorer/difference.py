@@ -74,9 +74,9 @@ _MADE_UP = (
 _BEFORE_SECOND_VALUE = frozenset({"AND", "BETWEEN", "IN"})  # in an expression, between an attribute and a placeholder
 _OURS = ("ow_", ":ow_", "outbox_")  # prefixes of onewrite's own names, whose values contain times
 _A_DAY = 86_400.0
-_SOME_DECADES = 20 * 365 * _A_DAY  # to either side, so that small numbers aren't times
+_SOME_DECADES = 20 * 365 * _A_DAY  # Only numbers as near to the present as this are times.
 _FAR = 400 * _A_DAY  # for times that differ between two runs, such as expiry times
-_UNITS = (1, 1_000, 1_000_000, 1_000_000_000)  # of an epoch: seconds to nanoseconds
+_UNITS = (1, 1_000, 1_000_000, 1_000_000_000)  # units of a time in one second, from seconds to nanoseconds
 _TIME_IN_TEXT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?|\d{10,19}(\.\d+)?")
 _RANDOM_IN_TEXT = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}|[0-9a-fA-F]{16,}|[0-9A-HJKMNP-TV-Z]{26}")
 

@@ -26,7 +26,7 @@ from onewrite.testing.model.contents import Entity
 from onewrite.testing.taps.fault import Fault
 from onewrite.testing.taps.traffic import describe
 
-_WIDTH = 100  # of the timeline, in characters
+_WIDTH = 100  # the timeline's width, in characters
 _NARROWEST_COLUMN, _WIDEST_COLUMN = 20, 46
 _STATES_SHOWN = 6
 _REDELIVERIES_SHOWN = 12  # a message that is never settled has many redeliveries, all alike

@@ -174,7 +174,7 @@ def run(arguments: Arguments, nodeid: str | None = None, show: Callable[[str], N
 
 
 explore = Explore(run)
-_explorations_of_test: list[Exploration] = []  # of the present test, so that pytest can report a finding that it hasn't read
+_explorations_of_test: list[Exploration] = []  # Pytest reports their findings if the present test hasn't checked them.
 
 
 def take_unread() -> list[Exploration]:
@@ -272,7 +272,7 @@ def _own_log_silenced() -> Generator[None]:
         _is_exploring.reset(token)
 
 
-_ALLOCATIONS = 50_000  # between two collections of garbage, instead of 700
+_ALLOCATIONS = 50_000  # allocations between two collections of garbage, instead of 700
 
 
 @contextlib.contextmanager
@@ -319,7 +319,7 @@ def _make_exploration(arguments: Arguments, judge: Judge, search: _Search, start
     )
 
 
-_SECONDS_SILENT, _SECONDS_SHOWN = 2.0, 0.5  # before the progress is first shown, and between two lines
+_SECONDS_SILENT, _SECONDS_SHOWN = 2.0, 0.5  # the time before the progress is first shown, and the time between two lines
 _UNTRIED = Remark(
     "untried",
     "These bounds allow only one schedule, without faults or redeliveries. Any handler would pass. Omit deliveries=1 or faults=0.",

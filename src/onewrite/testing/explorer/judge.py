@@ -108,7 +108,7 @@ class Judge:
         self._invariant_has_asked = False  # whether it has ever sent a request to a store
         self._is_separation_checked = False
         self._effects: Effects = {}
-        self._ends: dict[Hashable, ScheduleEnd] = {}  # by state, while the handler's behavior is recorded
+        self._ends: dict[Hashable, ScheduleEnd] = {}  # the ends of each state, while the handler's behavior is recorded
         self.nondeterministic: str | None = None
 
     def find_remarks(self, *, passes: bool) -> Iterator[Remark]:
@@ -253,10 +253,12 @@ class Judge:
             self._references.try_more(order)
 
     def make_trial(self) -> Trial:
+        """Return a trial that runs the handler."""
         return Trial(self.subject)
 
-    def make_recalled_trial(self) -> TrialFromMemory:
-        return TrialFromMemory(self.subject, self._effects)
+    def make_fast_trial(self) -> Trial:
+        """Return a trial that recalls the handler's behavior, if the mode allows that."""
+        return TrialFromMemory(self.subject, self._effects) if self.mode.is_recalling else Trial(self.subject)
 
     def find_mistake(self, trial: Trial) -> WrongEnd | None:
         """Return the mistake in the present state, or None if it is correct or the schedule can't end here."""

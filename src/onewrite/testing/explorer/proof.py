@@ -66,10 +66,10 @@ def prove(subject: Subject, recall: Recall) -> None:
 
 def _prove_after_each_course(subject: Subject, recall: Recall, kinds: Sequence[_Course], draw: Random) -> None:
     """Deliver each message undisturbed at each place in a course, and after its end."""
-    places: dict[Hashable, tuple[_Course, int]] = {}  # by the kind of the course up to this place
+    places: dict[Hashable, tuple[_Course, int]] = {}  # one place for each kind of a course up to there
     undisturbed: dict[
         Hashable, _Course
-    ] = {}  # by the parts of the message, and by the delivery if the handler can notice which it is
+    ] = {}  # one course for each message, and for each delivery if the handler can tell them apart
     is_alike = subject.mode.deliveries is Deliveries.ALIKE
     for course in kinds:
         for at in range(len(course.histories)):

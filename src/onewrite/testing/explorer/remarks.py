@@ -27,7 +27,7 @@ FAILING = ("unapplied", "unobserved", "idle", "early", "unchecked", "untried")
 DOUBTFUL = ("unseen", "cancelled", "raises", "returns", "rejected", "unreturned", "hash", "tasks")
 # This remark is often intended, so only the report and pytest's summary show it.
 ORDER = "order"
-KINDS = (*FAILING, *DOUBTFUL, ORDER)  # that a test can accept
+KINDS = (*FAILING, *DOUBTFUL, ORDER)  # kinds that a test can accept
 NOTE = "note"  # information about the exploration
 
 

@@ -213,8 +213,8 @@ def check_count(name: str, value: object, minimum: int) -> None:
 # a delivery of some records only, `_` and their numbers in the same encoding; and the letter of the fault, if there is one.
 
 _VERSION = "1"
-_OWN_PROCESSES = "p"  # before the steps, if each delivery has its own process
-_LETTERS = 25  # after the letter a, which means 0
+_OWN_PROCESSES = "p"  # comes before the steps, if each delivery has its own process
+_LETTERS = 25  # the number of letters after a, which means 0
 _FAULT = f"[{re.escape(''.join(Fault))}]?"
 _REQUEST_INDEX = "z*[b-z]?"
 _COMPANY = f"(?:_{_REQUEST_INDEX})?"

@@ -19,7 +19,7 @@ from onewrite.testing.taps.fault import VARIANTS, Fault, list_variants
 #
 # Removes all unnecessary steps and faults from a schedule, to make the report easier to read.
 _FEW_STEPS = 4  # These can be read at a glance, and fewer steps aren't easier to read.
-_MAX_TRIALS = 500  # to find a shorter schedule: about half a second, or some seconds if the handler itself must run
+_MAX_TRIALS = 500  # The search for a shorter schedule takes half a second, or some seconds if the handler itself must run.
 
 
 def shorten(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule:
@@ -44,8 +44,8 @@ def confirm(judge: Judge, schedule: JudgedSchedule) -> JudgedSchedule | None:
     return None if second_run.finding is None else second_run
 
 
-def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSchedule:
-    """Run the possible ones of these steps, and then the schedule to its end."""
+def run_again(judge: Judge, steps: Steps, *, is_fast: bool = False) -> JudgedSchedule:
+    """Run the possible ones of these steps, and then the schedule to its end. If `is_fast`, recall the handler if possible."""
 
     def body(trial: Trial) -> JudgedSchedule:
         for step in steps:
@@ -56,13 +56,13 @@ def run_again(judge: Judge, steps: Steps, *, recalled: bool = False) -> JudgedSc
         finding = judge.conclude(trial)  # which takes more steps
         return JudgedSchedule(tuple(trial.steps), finding)
 
-    return judge.run(body, judge.make_recalled_trial if recalled else judge.make_trial)
+    return judge.run(body, judge.make_fast_trial if is_fast else judge.make_trial)
 
 
 def _find_simpler(judge: Judge, schedule: JudgedSchedule, trials: Iterator[int]) -> JudgedSchedule | None:
     """Return the first simpler schedule that also ends wrongly and is easier to read."""
     for _, steps in zip(trials, _list_simpler(schedule.steps), strict=False):
-        simpler = run_again(judge, _renumber(steps), recalled=judge.mode.is_recalling)
+        simpler = run_again(judge, _renumber(steps), is_fast=True)
         if simpler.finding is not None and _measure_cost(simpler) < _measure_cost(schedule):
             return simpler
     return None
@@ -121,7 +121,7 @@ _FAULTS = [fault for fault in Fault if fault]
 _MAX_RECALLED, _MAX_RUN = 300_000, 10_000  # schedules, by default
 _MANY_REQUESTS = 5040  # a multiple of 1 to 10, so that each of up to ten pending requests is equally likely
 _FALLS = 2  # how often the running delivery drops to the lowest priority: enough for bugs that need three ordered events
-_FAULT_SHARE = 0.2  # of a random schedule's steps, while the bounds allow faults
+_FAULT_SHARE = 0.2  # the share of a random schedule's steps with a fault, while the bounds allow faults
 _MIN_DRAWN, _MAX_DRAWN = 3, 30  # random schedules, to check the runs that the search skipped
 _DRAWN_AFTER, _DRAWN_EARLY = 100, 100  # schedules of a long search, and the random schedules after them
 _MAX_IF_NOT_DETERMINISTIC = 200  # schedules: the report already has a finding, and a counterexample usually comes early
@@ -202,15 +202,13 @@ class EverySchedule:
 
     def _draw_early(self) -> Iterator[JudgedSchedule]:
         """Run random schedules, because a depth-first search reaches some mistakes only after all schedules with the same beginning."""
-        begin = self._judge.make_recalled_trial if self._is_recalling else self._judge.make_trial
         for number in range(_DRAWN_EARLY):
-            yield _run_random(self._judge, f"early/{number}", begin)
+            yield _run_random(self._judge, f"early/{number}", self._judge.make_fast_trial)
 
     def _start(self) -> Trial:
         """Return a trial at the place where the next schedule leaves the previous one, or at the beginning."""
-        if not self._is_recalling:
-            return self._judge.make_trial()
-        return cast("TrialFromMemory", self._path[-1].trial).fork() if self._path else self._judge.make_recalled_trial()
+        forkable = self._path[-1].trial if self._path else None
+        return self._judge.make_fast_trial() if forkable is None else forkable.fork()
 
     def _run(self, trial: Trial) -> JudgedSchedule:
         """Take the remaining steps of the path, and then further steps until none is possible or none can lead to a new place."""
@@ -342,7 +340,7 @@ class RandomSchedules:
         for number in range(self.limit):
             seed = f"{self._seed}/{number}"
             draw = _Priorities(Random(f"{seed}/order"), steps) if number % 2 else None
-            yield _run_random(judge, seed, judge.make_recalled_trial if judge.mode.is_recalling else judge.make_trial, draw)
+            yield _run_random(judge, seed, judge.make_fast_trial, draw)
             if number >= _MAX_IF_NOT_DETERMINISTIC and judge.nondeterministic is not None:
                 return
         judge.prove()

@@ -18,7 +18,7 @@ from onewrite.testing.explorer.subject import Subject, format_delivery
 from onewrite.testing.explorer.trial import Trial, TrialStep
 from onewrite.testing.taps.fault import Fault
 
-_MAX_PLACES = 40  # at which a delivery is stopped, with two runs each
+_MAX_PLACES = 40  # places at which a delivery is stopped, with two runs each
 
 
 def check_separation(subject: Subject, request_counts: Sequence[int]) -> None:

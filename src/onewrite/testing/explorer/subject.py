@@ -272,12 +272,8 @@ class Traits:
         False  # `build` reads data from the store, or changes it, so a handler must be built when it takes over
     )
     hashes_at: Place | None = None  # where it calls hash() on a string
-    unreturned: tuple[Message, Note] | None = (
-        None  # a guarded call that didn't settle the message, and whose outcome wasn't returned
-    )
-    variants: set[Fault] = field(
-        default_factory=set[Fault]
-    )  # of faults, to which it reacts differently than to the fault itself
+    unreturned: tuple[Message, Note] | None = None  # a guarded call without a settled outcome, which it didn't return either
+    variants: set[Fault] = field(default_factory=set[Fault])  # variants to which it reacts differently than to their fault
     misuse: OnewriteError | None = None  # set if it does something that can't be explored
 
 
@@ -312,7 +308,7 @@ class Subject:
         self.stale_reads = StaleReads(self)
         self.recall: Recall | None = None  # the recorded behavior, if the mode records it
         self.tapped_late = False  # since the last trial, a driver was imported, so requests might have been missed
-        self.look_requests: list[Request] = []  # of the last call of `observe` or the invariant
+        self.look_requests: list[Request] = []  # the requests of the last call of `observe` or the invariant
         self._is_looking = False  # `observe` or the invariant is being called
         self._unused: list[Invocation] = []  # built handlers that were never called
         self._in_transactions: set[str] = set()  # tables used in transactions

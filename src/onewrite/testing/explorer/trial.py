@@ -31,9 +31,9 @@ from onewrite.testing.taps.traffic import Key, Request
 # --- trials -----------------------------------------------------------------------------------------------------------
 
 _LATER = Delivery(0, 1)  # any delivery that isn't its message's first
-_EVENTS = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}  # that a pending request gets instead of a response
+_EVENTS = {Fault.SLOW: TIME_PASSES, Fault.NEVER_SENT: NEVER_SENT}  # events that a pending request gets instead of a response
 
-ROUNDS = 25  # of redelivery until every message is settled: enough for a lease that ends after a few deliveries
+ROUNDS = 25  # rounds of redelivery until every message is settled, enough for a lease that ends after a few deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class TrialStep:
     answers: tuple[Reply, ...]  # empty if the request wasn't sent, two if it was retried
     end: Reply | None  # the result of the delivery, if this was its last step
     settling: bool = False  # whether it belongs to a redelivery after the schedule's own steps
-    outcomes: tuple[object, ...] = ()  # of the guarded stores; without such a store, of the handler
+    outcomes: tuple[object, ...] = ()  # outcomes of the guarded stores, or of the handler if there is no such store
     repeated_parts: tuple[int, ...] = ()  # the records that the delivery's response reports as failed
-    states: tuple[WorldState, ...] = ()  # of the stores, before the request and after each response
+    states: tuple[WorldState, ...] = ()  # states of the stores before the request and after each response
     failures: tuple[str, ...] = ()  # the handler's errors, and where they were raised
     partial_parts: tuple[int, ...] = ()  # the records that the delivery brings, if it doesn't bring all
     effect_name: str = ""  # the name of the last effect that the delivery began
@@ -86,7 +86,9 @@ class Trial:
         self.steps: list[TrialStep] = []
         self._subject = subject
         self._calls: dict[Delivery, AnyCall] = {}
-        self._histories: dict[Delivery, History] = {}  # of the open deliveries, if the handler's behavior is recorded
+        self._histories: dict[
+            Delivery, History
+        ] = {}  # histories of the open deliveries, if the handler's behavior is recorded
         self._open_parts: dict[Delivery, tuple[int, ...]] = {}  # the parts that each open delivery has brought
         self._processes: dict[Delivery, Invocation] = {}  # the processes of the open deliveries
         self._tokens: dict[int, set[str]] = {}  # the DynamoDB tokens that each message's deliveries sent

@@ -104,7 +104,7 @@ class Reference(NamedTuple):
     order: Order
     taken_steps: tuple[TakenStep, ...]
     observed: Any
-    position: Position  # of the machine
+    position: Position  # the machine's position at the end
     incomplete: bool  # whether a guarded store refused a message, and not every message was processed
     failure: str | None
     widths: tuple[int, ...] = ()  # the number of requests that could be next at each choice of a task
@@ -120,7 +120,9 @@ class References:
     max_orders = 5040  # all orders of seven messages or records
 
     def __init__(self, subject: Subject, observe: Callable[[], Any]) -> None:
-        self.order = tuple(part for parts in subject.start.parts for part in parts)  # as passed by the user
+        self.order = tuple(
+            part for parts in subject.start.parts for part in parts
+        )  # the order in which the user passed the messages
         self.expected: tuple[Any, ...] = ()
         self.are_complete = False  # whether all orders, or the first `max_orders`, were tried
         self.has_untried = False  # whether there are more orders than `max_orders`
@@ -129,7 +131,7 @@ class References:
         self._predecessors = tuple(find_predecessors(subject))
         self._orders = self.list_orders()
         self._by_order: dict[Order, Reference] = {}
-        self._of_tasks: list[Reference] = []  # with the tasks of deliveries in other orders
+        self._of_tasks: list[Reference] = []  # results with the tasks of deliveries in other orders
 
     def list_orders(self) -> Iterator[Order]:
         """Return the possible orders. The first is the order in which the messages were passed."""

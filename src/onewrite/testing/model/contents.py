@@ -83,7 +83,7 @@ def _name(value: Any) -> Hashable:
 #
 # Numbers for requests: equal requests have the same number.
 
-_MAX_PICKLES = 100_000  # of a cache that is cleared when it's full, because it would grow with the exploration
+_MAX_PICKLES = 100_000  # The cache is cleared when it's full, because it would grow with the exploration.
 
 
 class Keys:

@@ -108,7 +108,7 @@ class Databases:
         self.of_world = stores
         self.stores = dict(stores)
         self._locations = {name: _locate(store) for name, store in stores.items()}
-        self._names = {name: self._find_name(store, name) for name, store in stores.items()}  # of the databases
+        self._names = {name: self._find_name(store, name) for name, store in stores.items()}  # names of the databases
         self._factories: dict[str, Callable[[], Store]] = {}
 
     def name(self, store: str) -> str | None:

@@ -79,7 +79,9 @@ class WorldState:
     contents: Mapping[Place, Contents]
     structure: tuple[Request, ...]
     tokens: Tokens = frozenset()
-    transitions: dict[int, Transition] = field(default_factory=dict["int", "Transition"])  # by the keys of their requests
+    transitions: dict[int, Transition] = field(
+        default_factory=dict["int", "Transition"]
+    )  # the effect of each request, by its key
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,7 @@ _OTHER_CONTENT = "The request uses the same client token as a previous, but non-
 # waits. Here, the first commit or plain write wins, and the other transaction gets WriteConflict at its commit. In a collection with a
 # unique index, any two transactions that write are in conflict.
 
-FieldNames: TypeAlias = tuple[str, ...]  # of a unique index
+FieldNames: TypeAlias = tuple[str, ...]  # the fields of a unique index
 
 _TRANSIENT = ["TransientTransactionError"]
 _CONFLICT = (
@@ -384,7 +386,9 @@ class Machine:
         self._states: dict[Hashable, WorldState] = {}
         # The effects of requests on items and tables, each with the tokens that these had. See `_Likeness`.
         self._alike: dict[Hashable, tuple[Transition, tuple[str | None, ...]]] = {}
-        self._forgotten: dict[tuple[WorldState, frozenset[str]], WorldState] = {}  # by the state before, and the tokens
+        self._forgotten: dict[
+            tuple[WorldState, frozenset[str]], WorldState
+        ] = {}  # states without these tokens, by the state before
         self._races: dict[Hashable, Transition] = {}  # the effects of upserts that found nothing at an earlier state
         # The current state. It's empty until `begin` has read the stores.
         self._fresh = self._start = self.present = WorldState({}, ())

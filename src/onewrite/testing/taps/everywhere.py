@@ -159,13 +159,13 @@ def send_lean_requests_by_tapped_clients() -> None:
     def is_tapped_or_must_use_client(check: Any) -> bool:
         return is_tap(check.client._make_api_call) or bool(must_use_client(check))
 
-    def below_taps(function: Any) -> Any:
-        return below_taps(function.__wrapped__) if is_tap(function) else function
+    def remove_taps(function: Any) -> Any:
+        return remove_taps(function.__wrapped__) if is_tap(function) else function
 
-    def functions_below_taps(client: Any, methods: Iterable[str]) -> dict[str, Function]:
-        return {name: below_taps(function) for name, function in read_functions(client, methods).items()}
+    def read_untapped_functions(client: Any, methods: Iterable[str]) -> dict[str, Function]:
+        return {name: remove_taps(function) for name, function in read_functions(client, methods).items()}
 
-    client_check.must_use_client, refusals.read_functions = is_tapped_or_must_use_client, functions_below_taps
+    client_check.must_use_client, refusals.read_functions = is_tapped_or_must_use_client, read_untapped_functions
 
 
 def _tap_module(module: str) -> list[tuple[Any, str, Any]]:

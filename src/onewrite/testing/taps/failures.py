@@ -24,7 +24,7 @@ class Failure:
 
     pymongo: tuple[Any, ...]
     botocore: str  # the code of the service if there is a `text`, otherwise the class
-    text: str = ""  # of the service's response
+    text: str = ""  # the text of the service's response
     status: int = 400
 
     def make_error(self, store: Store, request: Request) -> Exception:

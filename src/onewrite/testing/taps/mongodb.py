@@ -256,7 +256,7 @@ class Session:
         self._state: _State = "none"
         self._transaction: TransactionKey | None = None
         self._is_lost = False  # the server has returned an error and aborted the transaction
-        self._keys: tuple[Key, ...] | None = ()  # of the entities that the transaction has written
+        self._keys: tuple[Key, ...] | None = ()  # keys of the entities that the transaction has written
         self._tables: tuple[str, ...] = ()
 
     @property

@@ -68,11 +68,11 @@ transaction_names: ContextVar[Iterator[TransactionKey]] = ContextVar(
 Key: TypeAlias = tuple[str, Hashable]  # the table or collection, and the entity's key in it
 
 _SHOWN_KEYS = 3
-_LEDGER_PREFIXES = (OURS, f"#{OURS}", f":{OURS}")  # of names on MongoDB, and of placeholders on DynamoDB
+_LEDGER_PREFIXES = (OURS, f"#{OURS}", f":{OURS}")  # prefixes of names on MongoDB, and of placeholders on DynamoDB
 _SINGLE_WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
 _TRANSACTIONS = frozenset({"TransactWriteItems", "TransactGetItems"})
 _COUNTS = ("inserted_count", "matched_count", "deleted_count", "upserted_count")  # a bulk write has all of them
-_ENDS = {COMMIT: "committed", ABORT: "aborted"}  # of transactions
+_ENDS = {COMMIT: "committed", ABORT: "aborted"}  # ends of transactions
 _REFUSALS = frozenset({"ConditionalCheckFailedException", "ConditionalCheckFailed", "DuplicateItem", "DuplicateKeyError"})
 
 
