@@ -1,4 +1,4 @@
-"""A message delivered twice takes effect once: the duplicate check is in the business write itself."""
+"""A message delivered twice takes effect once, because the duplicate check is in the business write itself."""
 
 from typing import TYPE_CHECKING
 

@@ -63,7 +63,7 @@ class Message:
         for name, text in (("id", id_), ("source", source)):
             _check_text(name, text)
         if not id_:
-            raise InvalidMessage("Message.id is empty, so messages can't be distinguished. Read the ID from the delivery.")
+            raise InvalidMessage("Message.id is empty, and can't distinguish messages. Read the ID from the delivery.")
         if isinstance(sequence, str):
             _check_text("sequence", sequence)
         elif sequence is not None and type(sequence) is not int:
@@ -81,7 +81,7 @@ class Message:
             )
         for part in self.parts:
             _check_text("part", part)
-        # Convert enum members that are strings to plain text: an f-string would show the member's name instead.
+        # Convert enum members that are strings to plain text, because an f-string would show the member's name.
         object.__setattr__(self, "id", str.__str__(id_))
         object.__setattr__(self, "source", str.__str__(source))
         object.__setattr__(self, "parts", tuple([str.__str__(part) for part in self.parts]))
@@ -89,7 +89,7 @@ class Message:
             object.__setattr__(self, "sequence", str.__str__(sequence))
 
     def child(self, name: str) -> str:
-        """Return a key to pass downstream: the same on every delivery, and a different one for each name.
+        """Return a key to pass downstream. It is the same on every delivery, and differs for each name.
 
         It is derived from the id, and from the source and the parts if there are any. So two clients that choose the same
         Idempotency-Key get two keys.
@@ -113,7 +113,7 @@ class Message:
 
 
 def join_texts(*texts: str) -> str:
-    """Return the texts as one, each with its length, so that ("ab", "c") and ("a", "bc") differ."""
+    """Return the texts as one, each with its length, because ("ab", "c") and ("a", "bc") must differ."""
     return "".join([f"{len(text)}:{text}" for text in texts])
 
 
@@ -146,14 +146,14 @@ def full_name(message: Message) -> str:
 
 
 def sort_by_sequence(messages: Sequence[Message | None]) -> list[int]:
-    """Return the indexes of the messages in processing order: those of a source by their sequence.
+    """Return the indexes of the messages in processing order, in which those of a source are sorted by their sequence.
 
-    Each source keeps the positions that it has in the list, so no source waits for all others.
+    No source waits for all others, because each source keeps the positions that it has in the list.
     """
     keys_by_source: dict[str, list[tuple[str, int | str, int]]] = {}
     for index, message in enumerate(messages):
         if message is not None and message.sequence is not None:
-            # Sort by type first: numbers and strings can't be compared. The ledger refuses a source that has both.
+            # Sort by type first, because numbers and strings can't be compared. The ledger refuses a source that has both.
             key = (type(message.sequence).__name__, message.sequence, index)
             keys_by_source.setdefault(message.source, []).append(key)
     order = list(range(len(messages)))

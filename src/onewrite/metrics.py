@@ -5,7 +5,7 @@ An outcome counts under its name, such as Applied or Duplicate, and each outcome
 - Failed: the function or the identity raised
 - NoOutcome: the function returned no outcome, and its guarded writes were settled
 - Skipped: the identity returned `Skip`
-- Begun: the function returned it, so it did not finish its effect
+- Begun: the function returned it, and did not finish its effect
 
 Set an alarm on Uncertain, which waits for an operator, and on Begun. No metric contains content of a record. Both hooks can be
 called from several threads at once.
@@ -50,7 +50,7 @@ _BUCKET_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.
 
 def print_line(line: str) -> None:
     """Print a line, as Lambda's log needs it."""
-    sys.stdout.write(f"{line}\n")  # a single write, so that no other thread writes before the line break
+    sys.stdout.write(f"{line}\n")  # a single write: no other thread can write before the line break
     sys.stdout.flush()
 
 
@@ -149,7 +149,7 @@ def list_kinds(outcome: Reported) -> list[tuple[str, bool]]:
     if outcome is None:
         return [(NO_OUTCOME, False)]
     outcomes: Sequence[BeginOutcome] = outcome if isinstance(outcome, Sequence) else (outcome,)
-    kinds = [(type(answer).__name__, isinstance(answer, Applied) and answer.retried) for answer in outcomes]
+    kinds = [(type(each).__name__, isinstance(each, Applied) and each.retried) for each in outcomes]
     return kinds or [(NO_OUTCOME, False)]
 
 

@@ -1,6 +1,6 @@
 """Outcomes of guarded writes and of `begin_effect`, as closed unions for `match`.
 
-The text of an outcome or a message can end up in a log, so it doesn't show the entity or the body.
+The text of an outcome or a message doesn't show the entity or the body, because it can end up in a log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Entity: TypeAlias = dict[str, Any]
 
 
 class _Outcome:
-    """The common base: no truth value, so that `if outcome:` raises."""
+    """The common base, without a truth value: `if outcome:` raises."""
 
     __slots__ = ("__weakref__",)  # a handler distinguishes the outcomes of its stores from those that its function made
 
@@ -45,7 +45,7 @@ class Applied(_Outcome):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate(_Outcome):
-    """The message was decided before: applied, or refused and remembered. Nothing was written.
+    """An earlier delivery has decided the message. It was applied, or refused and remembered. Nothing was written.
 
     Read from the entity which of the two happened.
     """
@@ -58,7 +58,7 @@ class Duplicate(_Outcome):
 
 @dataclass(frozen=True, slots=True)
 class Stale(_Outcome):
-    """The source has already moved past this message: it is an old copy, or it arrived too late."""
+    """The source has already moved past this message, which is an old copy, or arrived too late."""
 
     settled: ClassVar[bool] = True
 
@@ -142,7 +142,7 @@ class Busy(_Outcome):
 
 @dataclass(frozen=True, slots=True)
 class Uncertain(_Outcome):
-    """An effect was begun at `since` and never finished, so it is unknown whether it happened.
+    """An effect was begun at `since` and never finished. It is unknown whether it happened.
 
     Look up `key` at the provider. Then record the result with `finishes=` of a write, or allow the effect again with `after=`
     of `begin_effect`.

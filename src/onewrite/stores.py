@@ -174,7 +174,7 @@ def find_first_request(
             f"explain({verbs[0]!r}, message, ...), with the method's arguments."
         )
     meter_token = meter.set(None)  # the meter of a handler's batch counts only requests that are sent
-    # Call the method without `followed`: nothing is written, so a handler must not list the call as unsettled.
+    # Call the method without `followed`. A handler must not list the call as unsettled, because nothing is written.
     method = unwrap(getattr(type(silent_store), verb))
     try:
         call = method(silent_store, *args, **arguments)

@@ -60,7 +60,7 @@ def test_worker_continues_with_the_threads_that_it_has(
     with caplog.at_level(logging.WARNING):
         assert worker(sqs, is_async=is_async).run() is True
     assert sqs.messages == []
-    assert caplog.text.count("The system refused a thread: can't start new thread, so the worker continues with 1 of") == 1
+    assert caplog.text.count("The system refused a thread: can't start new thread. The worker continues with 1 of") == 1
     assert "Raise the limit of processes" in caplog.text
 
 
@@ -74,4 +74,4 @@ def test_batch_continues_with_the_threads_that_it_has(refused: dict[str, int], c
     refused["onewrite"] = 1
     handler = sqs_handler(by_body, max_workers=5)(applied)
     assert handler(sqs_event(*[{"body": str(number)} for number in range(10)])) == {"batchItemFailures": []}
-    assert "can't start new thread, so 2 of 5 workers process the batch" in caplog.text
+    assert "refused a thread (can't start new thread). 2 of 5 workers process the batch" in caplog.text

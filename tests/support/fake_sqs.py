@@ -255,7 +255,7 @@ class FakeSqs:
             answer = act()
             self._change.notify_all()
         self.after(method)
-        return answer
+        return {**answer, "ResponseMetadata": {"RequestId": "r-1"}}
 
     def _receive(self, request: Mapping[str, Any]) -> dict[str, Any]:
         attempt = request.get("ReceiveRequestAttemptId")

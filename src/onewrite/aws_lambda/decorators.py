@@ -23,7 +23,7 @@ class Decorator(Generic[M]):
     def __init__(self, name: str, source: Source, identity: Identity, group_by: GroupBy | None, options: Options) -> None:
         if "group_by" in options:
             raise ConfigurationError(
-                f"{source.name} sends one record at a time, so there is nothing to group. Remove group_by."
+                f"{source.name} sends one record at a time, and there is nothing to group. Remove group_by."
             )
         check_identity(identity, f"{name}({{}})")
         self._name, self._source, self._identity, self._group_by, self._options = name, source, identity, group_by, options
@@ -38,7 +38,7 @@ class Decorator(Generic[M]):
         """Return the handler of this function. Refuse what would only fail at the first event, such as a missing identity."""
         if context or isinstance(function, Mapping):
             raise ConfigurationError(
-                f"@{self._name} was called with an event, so its argument is missing. Write @{self._name}(identity) above "
+                f"@{self._name} was called with an event, and its argument is missing. Write @{self._name}(identity) above "
                 f"the function, for example @{self._name}(json_body(id='id'))."
             )
         if find_handler(function) is not None:

@@ -1,7 +1,7 @@
 """The event format of each source.
 
-A record can lack any field, or have a field of the wrong type. Such a record fails alone. These functions read the whole
-batch, so they must not raise.
+A record can lack any field, or have a field of the wrong type. Such a record fails alone. Nothing here raises for one
+record, because these functions read the whole batch.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _read_queue(event: _Event) -> _LanedRecords:
     if records is None:
         return None
     if any(_read_text(field_at(record, "eventSourceARN")).endswith(".fifo") for record in records):
-        # Records with an unreadable group could share a group, so they share the lane "".
+        # Records with an unreadable group share the lane "", because they could share a group.
         return [(_read_text(field_at(record, "attributes", "MessageGroupId")), record) for record in records]
     return zip(repeat(None), records)
 
@@ -150,7 +150,7 @@ def _read_objects(event: _Event) -> _LanedRecords:
 
 
 def _make_record(body: Any, origin: str, message_id: object, arn: object) -> dict[str, Any]:
-    """Return a record in SQS's format. Its body is text, so that the identity chooses how to parse numbers."""
+    """Return a record in SQS's format. Its body is text, because the identity chooses how to parse numbers."""
     try:
         text = json.dumps(body)
     except (TypeError, ValueError):  # a model of Powertools has parsed the text

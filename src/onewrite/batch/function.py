@@ -105,7 +105,7 @@ def read_group_return(value: object, messages: Sequence[Message]) -> tuple[tuple
 
 
 def _make_wrong_return(kind: str, *values: object) -> WrongReturn:
-    """Return the error for these returned values. Close those that are coroutines, so that Python doesn't warn about them."""
+    """Return the error for these returned values. Close the coroutines among them, because Python warns about unclosed ones."""
     for value in values:
         close_coroutine(value)
     remedy = ""

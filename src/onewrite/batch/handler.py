@@ -188,7 +188,7 @@ class Handler(Generic[R]):
         if (failed or report.returned) and not self.source.is_response_read(event):
             count = len(failed) + len(report.returned)
             first_failure = f" First failure: {replace(self.failure(failed[0]), traceback=None)}." if failed else ""
-            # Lambda logs the cause too. It can quote content, so it is attached only if exceptions are logged.
+            # Lambda logs the cause too, which can quote content. Attach it only if exceptions are logged.
             raise NotSettled(
                 f"{self.name}: {count} of {report.size} records must be redelivered. This exception is expected: it is how "
                 f"a handler of {self.source.name} requests redelivery.{first_failure}"
@@ -406,7 +406,7 @@ class Handler(Generic[R]):
             units = self._list_turns(records)
         else:
             units = [unit.turns for unit in make_group_units(records)]
-        # Without a margin: unlike Lambda at the end of an invocation, the worker doesn't interrupt a call.
+        # Without a margin, because the worker doesn't interrupt a call as Lambda does at the end of an invocation.
         return self._steps(units, Deadline(time_left, 0.0), HeldSources(), in_order=in_order)
 
     def _list_turns(self, records: Sequence[RecordState]) -> Iterable[Sequence[Turn]]:
@@ -421,13 +421,13 @@ class Handler(Generic[R]):
         """Process one unit after another. Return the results of the finished records.
 
         With `group_by` a unit is one call. If the call raises, no one knows which message is to blame. So each message is
-        called alone, in order, and only those that fail alone are redelivered. That is safe because the writes are guarded:
-        the messages that the failed call has written are Duplicates by then. Without `group_by`, each message is called alone from the
+        called alone, in order, and only those that fail alone are redelivered. That is safe because the writes are guarded,
+        so the messages that the failed call has written are Duplicates by then. Without `group_by`, each message is called alone from the
         start.
 
         A record's messages are called in turn until one isn't settled, because no later one must overtake it. If the source
-        keeps an order, no message after a failure counts as done, even if its change is stored: it is redelivered and is a
-        Duplicate then.
+        keeps an order, no message after a failure counts as done. Even if its change is stored, it is redelivered as a
+        Duplicate.
         """
         results: dict[int, Result] = {}
         has_groups, began = self._group_by is not None, 0.0
@@ -455,7 +455,7 @@ class Handler(Generic[R]):
                 if error is not None and not deadline.is_over:
                     fresh_state = self.read(state.record)  # the failed call can have changed the message
                     end = fresh_state.refusal if isinstance(fresh_state.refusal, Exception) else None
-                    # An identity that now finds another number of messages isn't deterministic, so the message stays.
+                    # Keep the message if the identity isn't deterministic and now finds a different number of messages.
                     message = fresh_state.messages[at] if len(fresh_state.messages) == len(state.messages) else message
                 if end is None:
                     call_began = self._monotonic()
@@ -521,7 +521,7 @@ class Handler(Generic[R]):
                 messages = steps.send(end)
                 try:
                     with FunctionCall(messages) as call:
-                        # Pass a new list: the function owns it and can change it.
+                        # Pass a new list, because the function owns it and can change it.
                         end = self._read_return(self.function(messages[0] if is_single else [*messages]), messages)
                         if call.guarded_calls:
                             end = with_unreturned(end, messages, call)
@@ -591,7 +591,7 @@ def _make_time_left(context: Any) -> TimeLeft:
 
     def read_seconds() -> float:
         milliseconds = read_milliseconds()
-        return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # a mock returns another mock
+        return milliseconds / 1000 if isinstance(milliseconds, int | float) else math.inf  # a mock returns a mock
 
     return read_seconds
 
@@ -617,7 +617,7 @@ def show_options(options: type[Any]) -> Callable[[C], C]:
 def as_function(handler: Handler[Any]) -> Any:
     """Return the handler as a plain function of (event, context), with the name and docstring of the decorated function.
 
-    Lambda and decorators such as Powertools' expect one: they call `inspect.isfunction` and read its name and signature.
+    Lambda and decorators such as Powertools' call `inspect.isfunction`, and read its name and signature.
     """
 
     def function(event: Any, context: Any = None) -> Response:
@@ -626,7 +626,7 @@ def as_function(handler: Handler[Any]) -> Any:
     function.__doc__ = handler.function.__doc__
     for name in ("__module__", "__name__", "__qualname__"):
         setattr(function, name, getattr(handler.function, name, None) or getattr(type(handler.function), name))
-    # No __wrapped__: the signature must be a Lambda handler's, not the decorated function's.
+    # Don't set __wrapped__, because the signature must be a Lambda handler's, not the decorated function's.
     for name in ("function", "source", "run", "process", "aprocess"):
         setattr(function, name, getattr(handler, name))
     function.handler = handler  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]  # a function has any attribute

@@ -1,5 +1,5 @@
-"""The order of a batch: which messages form one call, and which record a worker can take next. No clocks, threads, or
-brokers.
+"""The order of a batch, which decides which messages form one call, and which record a worker can take next. No clocks,
+threads, or brokers.
 
 Each record is in a lane or in none. A lane is an order that the source keeps: a message group, a stream, or a partition. If
 the source keeps no order, messages with a sequence form lanes by their own source.
@@ -16,7 +16,7 @@ left.
 With `group_by` a worker takes a unit, whose messages form one call:
 
 - If the source keeps an order, a unit is a run of consecutive messages of one group in a lane. So no message overtakes
-  another, not even one of another group.
+  another, not even one of a different group.
 - Otherwise a unit has all messages of one group, in the batch's order. Messages of one record, and messages of one source
   with sequences, form a line in which none overtakes another. Lines that share a group share a lane, so no group is in two
   calls at once.
@@ -57,7 +57,7 @@ _HELD = (
 
 @dataclass(slots=True, eq=False)
 class RecordState:
-    """One record: the identity's result, and its progress.
+    """One record, with the identity's result and its progress.
 
     `keys` are the groups of its messages. If the identity failed or skipped the record, it has no messages, and `refusal` is
     the reason.
@@ -127,7 +127,7 @@ class HeldSources:
     """The failed messages of a batch that have a sequence. Later messages of their sources must wait.
 
     Otherwise, a later message could move the mark of `HighWaterMark`, and the failed one would be `Stale`, and lost. A message that is only
-    `Deferred` holds nothing: its ledger also defers the later ones, and the earlier one can be in a record that comes later.
+    `Deferred` holds nothing, because its ledger also defers the later ones, and the earlier one can be in a later record.
     """
 
     __slots__ = ("_sequences",)
@@ -168,7 +168,7 @@ def _is_later(sequence: int | str, other: int | str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The turns that a worker takes at once: a call with these messages, or the end of a record without messages.
+    """The turns that a worker takes at once. They are a call with these messages, or the end of a record without messages.
 
     A lane has one unit in progress.
     """
@@ -197,7 +197,7 @@ def make_group_units(records: Sequence[RecordState]) -> list[Unit]:
         turns_by_line[records[index] if lane is None else lane] += records[index].turns()
     lines = [*turns_by_line.values()]
     line_lanes = _join([[key for _, _, key in turns] for turns in lines])
-    # For each group that is next in some lines: its turns there.
+    # The next turns of each line, by their group.
     next_runs: dict[Hashable, list[tuple[int, list[Turn]]]] = {}
     line_runs = [split_runs(line) for line in lines]
     units: list[Unit] = []
@@ -321,7 +321,7 @@ class Lanes:
 
 
 def find_order(records: Sequence[RecordState | None]) -> tuple[list[Hashable | None], list[int]]:
-    """Return each record's lane, and all positions in processing order. None stands for a record that wasn't read.
+    """Return each record's lane, and all positions in processing order. None represents a record that wasn't read.
 
     Records share a lane if they have messages with a sequence of the same source. Within a lane, no record comes before one that has an
     earlier message of the same source, unless it has a later one too. A lane keeps the positions that it has in the batch, so no source
@@ -332,7 +332,7 @@ def find_order(records: Sequence[RecordState | None]) -> tuple[list[Hashable | N
     for index, state in enumerate(records):
         for message in () if state is None else state.messages:
             if message.sequence is not None:
-                # Sort by type first: numbers and strings can't be compared. The ledger refuses a source that has both.
+                # Sort by type first, because numbers and strings can't be compared. The ledger refuses a source that has both.
                 places[message.source].append((type(message.sequence).__name__, message.sequence, index))
                 sources[index] = sources[index] | {message.source}
     if not places:

@@ -40,7 +40,7 @@ class NotSettled(OnewriteError):
 
 # SQS's longest visibility timeout, in seconds. A lease lasts minutes, but a function can return any `until`.
 _MAX_WAIT = 12 * 3600
-# Seconds after the end of a lease, so it has ended. A store whose clock is behind the worker's is asked this often.
+# Seconds from the end of a lease to the next attempt. A store whose clock is behind the worker's is asked this often.
 _AFTER_LEASE = 1.0
 _MAX_BACKOFF = 300  # seconds; the missing message itself can be hidden for a visibility timeout, 30 s by default
 
@@ -53,8 +53,8 @@ def backoff(tries: int, *, jitter: Callable[[], float] = random.random) -> int:
         [1, 2, 4, 256, 300]
     """
     doublings = max(0, min(tries, 20) - 1)  # far fewer than 20 reach the maximum
-    longest = min(1 << doublings, _MAX_BACKOFF)
-    return math.ceil(longest * (1 - jitter() / 4))
+    seconds = min(1 << doublings, _MAX_BACKOFF)
+    return math.ceil(seconds * (1 - jitter() / 4))
 
 
 def compute_lease_wait(until: float, now: float) -> float:
@@ -111,7 +111,7 @@ class Result:
     @property
     def unsettled(self) -> BeginOutcome | None:
         """The unsettled outcome that says most about when the record can be settled, or None."""
-        return min((answer for answer in self.outcomes if not answer.settled), key=_rank, default=None)
+        return min((outcome for outcome in self.outcomes if not outcome.settled), key=_rank, default=None)
 
     @property
     def reported(self) -> Reported:
@@ -119,12 +119,12 @@ class Result:
         return Skip() if self.skipped else unwrap_outcomes(self.outcomes if self.error is None else self.error)
 
 
-def _rank(answer: BeginOutcome) -> tuple[int, float]:
-    """Return the sort key of an unsettled outcome: first those that need a person, then the latest known time.
+def _rank(outcome: BeginOutcome) -> tuple[int, float]:
+    """Return the sort key of an unsettled outcome.
 
-    The rest keep their order.
+    The outcomes that need a person come first, and then the one with the latest known time. The rest keep their order.
     """
-    match answer:
+    match outcome:
         case Begun():
             return 0, 0.0
         case Uncertain():
@@ -184,7 +184,7 @@ _KINDS = [*[kind.__name__ for kind in _OUTCOMES], SKIPPED, NO_OUTCOME]
 
 
 def log_batch(handler: str, source: Source, report: Report, as_failure: Callable[[Result], Failure]) -> None:
-    """Log one line. Never raise, whatever the user's exceptions and log filters do, because the batch is done and stays so."""
+    """Log one line. Never raise, not even if the user's exceptions or log filters do, because the batch is done."""
     with catch_log_errors():
         level = logging.WARNING if report.failed or report.returned else logging.INFO
         if logger.isEnabledFor(level):
@@ -233,7 +233,7 @@ def _summarize(details: Mapping[str, Any], report: Report, failures: Sequence[Fa
 
 
 def _rank_kinds(kinds: Sequence[str]) -> list[int]:
-    """Return the sort key of a record's kinds of outcomes: their places in the log line."""
+    """Return the places of a record's kinds of outcomes in the log line, as a sort key."""
     return [_KINDS.index(kind) if kind in _KINDS else len(_KINDS) for kind in kinds]  # a user's subclass has another name
 
 
@@ -310,9 +310,9 @@ def _describe_reason(result: Result) -> str | None:
     return _describe_unsettled(result.unsettled) if result.error is None else find_reason(result.error)
 
 
-def _describe_unsettled(answer: BeginOutcome | None) -> str | None:
+def _describe_unsettled(outcome: BeginOutcome | None) -> str | None:
     """Return why this outcome isn't settled, or None if there is no outcome or no reason to name."""
-    match answer:
+    match outcome:
         case Begun():
             return "the function began an effect and didn't finish it"
         case Busy(until=until):

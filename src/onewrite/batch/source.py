@@ -10,7 +10,7 @@ from onewrite.errors import ConfigurationError
 from onewrite.identity import Skip
 
 Identifier: TypeAlias = str | tuple[str, int]
-"""A record's name in the response: a string, or a partition and an offset. It is "" if the record has no readable name."""
+"""A record's name in the response, as a string, or as a partition and an offset. It is "" if the record has no readable name."""
 Response: TypeAlias = dict[str, list[dict[str, Any]]]
 
 
@@ -25,11 +25,11 @@ class Source:
     - `sent_at`: returns a record's send time in epoch seconds, or NaN
     - `attempt`: returns the number of this delivery, or None if the source doesn't count deliveries
     - `restarts`: whether the source repeats everything from the first failure on, instead of only the failed records
-    - `raises`: whether Lambda reads no response of this source, so that redelivery takes an exception
+    - `raises`: whether redelivery takes an exception, because Lambda reads no response of this source
     - `named_as_in_pipes`: whether EventBridge Pipes uses the same identifier as Lambda. For streams it uses the eventID, and
       for Kafka it reads no response.
     - `screen`: returns a `Skip` for a record that no function needs. It can raise InvalidMessage.
-    - `decodes`: whether a Powertools model decodes the records, so that the original content is lost
+    - `decodes`: whether a Powertools model decodes the records, and so loses their original content
     - `takes_any_object`: whether a record can be any object that the identity understands
     """
 
@@ -98,7 +98,7 @@ class Source:
         identifiers = [*dict.fromkeys(map(self.identifier, records))]
         if not identifiers:
             return {"batchItemFailures": []}
-        if self.restarts:  # later records are redelivered with the first one, so it is enough
+        if self.restarts:  # the first one is enough, because later records are redelivered with it
             identifiers = identifiers[:1] + [identifier for identifier in identifiers[1:] if identifier]
         return {"batchItemFailures": [{"itemIdentifier": _format_identifier(identifier)} for identifier in identifiers]}
 

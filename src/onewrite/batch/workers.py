@@ -121,7 +121,7 @@ def work_in_threads(batch: Batch, process: Process, workers: int) -> None:
             try:
                 thread.start()
             except RuntimeError as error:
-                text = "The system refused a thread: %s, so %d of %d workers process the batch. Pass a smaller max_workers= to the handler."
+                text = "The system refused a thread (%s). %d of %d workers process the batch. Pass a smaller max_workers= to the handler."
                 log(WARNING, text, error, number, workers)
                 break
             threads.append(thread)

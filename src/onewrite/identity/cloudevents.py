@@ -107,8 +107,8 @@ def cloudevent_key(source: str, own_id: str) -> str:
 def _shorten_text(text: str) -> str:
     """Return the text, or its digest if it is too long for a ledger, as the source of an entity with a very long key can be.
 
-    A text that looks like a digest is digested too. Otherwise a sender could choose a source that equals another one's
-    digest.
+    A text that looks like a digest is digested too. Otherwise a sender could choose a source that equals the digest of a
+    different one.
     """
     content = text.encode(errors="surrogatepass")
     if len(content) <= _MAX_BYTES and not text.startswith(_DIGEST_PREFIX):

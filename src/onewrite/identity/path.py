@@ -1,8 +1,8 @@
 """Keys in a JSON body, found by dotted paths, lists of paths, and functions of the record.
 
 A record that lacks a field of its key fails. Otherwise all such records would share one key: the first would take effect,
-and the others would be dropped as its copies. The fields of a composite key stay apart: "x-y" with "z" is another key than
-"x" with "y-z".
+and the others would be dropped as its copies. The fields of a composite key stay apart: "x-y" with "z" isn't the key "x" with
+"y-z".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys that the transport assigns: a message's ID, or a position in a queue or stream."""
+"""Keys that the transport assigns, such as a message's ID, or a position in a queue or stream."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from onewrite.message import Message, printable
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """An identity's result for a record that the function doesn't need: the record is settled and counted as skipped.
+    """An identity's result for a record that the function doesn't need. The record is settled and counted as skipped.
 
     `why` is for tests and debuggers. It is not logged.
     """
@@ -32,7 +32,7 @@ class Skip:
 Record: TypeAlias = Mapping[str, Any]
 """A record as its source delivers it, in an event or from a queue."""
 RecordContent: TypeAlias = Message | Skip | Sequence[Message]
-"""A record's content: a message, several in their order, or nothing for the function."""
+"""A record's content, which is a message, several in their order, or nothing for the function."""
 Identity: TypeAlias = Callable[[Record], RecordContent]
 """A function that says which message a record is."""
 OneMessage: TypeAlias = Callable[[Record], Message]
@@ -49,7 +49,7 @@ _DIGEST_SIZE = 16  # bytes of MD5 at the end of an aggregated record
 
 
 def record_id(record: Record) -> str:
-    """Return a record's name for errors and logs: its messageId, its eventID, or topic-partition@offset."""
+    """Return a record's name for errors and logs, which is its messageId, its eventID, or topic-partition@offset."""
     if isinstance(cast("object", record), Mapping):
         for name in ("messageId", "eventID"):
             value = record.get(name)

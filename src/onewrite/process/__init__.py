@@ -1,1 +1,1 @@
-"""This Python process: the packages that it lacks, its signals and event loops, and the lines at which its code fails or hangs."""
+"""The Python process, with the packages that it lacks, its signals and event loops, and the lines at which its code fails or hangs."""

@@ -31,14 +31,14 @@ def run_in_loop(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return runner.run(function(), context=copy_context())
     except BaseException:
-        # Ctrl-C or a task's exit has left the loop with tasks of this batch in it, so the next batch gets another loop.
+        # The next batch gets a new loop, because Ctrl-C or a task's exit has left tasks of this batch in this one.
         _this_thread.runner = None
         runner.close()
         raise
 
 
 def get_thread_runner() -> asyncio.Runner:
-    """Return this thread's event loop, the same on each call, so that clients bound to it can be reused."""
+    """Return this thread's event loop, the same on each call, because clients are bound to their loop."""
     import asyncio
 
     try:

@@ -67,7 +67,7 @@ def on_signals(act: Callable[[], None]) -> Generator[None, None, None]:
 
 
 def _block() -> None:
-    """Block the stop signals, so that a signal to the child waits until its handlers are reset."""
+    """Block the stop signals. A signal to the child then waits until its handlers are reset."""
     if _undos:
         _mask.before = {*signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)}
 
@@ -94,7 +94,7 @@ if hasattr(os, "register_at_fork"):
 # --- a worker's request to stop ---------------------------------------------------------------------------------------
 
 
-_MAX_WAIT = 0.5  # seconds: a signal just before a wait doesn't end the wait, but is noticed after it
+_MAX_WAIT = 0.5  # seconds. A signal just before a wait doesn't end the wait, but is noticed after it.
 _LAST_RESPONSE = 1.0  # seconds that an idle worker waits for the responses to its last requests
 
 

@@ -1,4 +1,4 @@
-"""Detects a hanging worker: its activity, since when, and at which line. Nothing here takes a lock, because a thread can hang on a lock."""
+"""Detects a hanging worker, and names its activity and its line. Nothing here takes a lock, because a thread can hang on a lock."""
 
 from __future__ import annotations
 

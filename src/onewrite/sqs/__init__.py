@@ -1,4 +1,4 @@
-"""`Worker` runs a decorated handler outside Lambda: it receives messages from SQS, and passes them on one by one, or in groups."""
+"""`Worker` runs a decorated handler outside Lambda. It receives messages from SQS, and passes them on one by one, or in groups."""
 
 from onewrite.process.extras import name_extra
 

@@ -57,7 +57,7 @@ class _Page(BaseHTTPRequestHandler):
 
 
 class _Server(ThreadingTCPServer):
-    """Has a thread for each connection, so that a probe gets a response even if other connections are idle."""
+    """Has a thread for each connection. So a probe gets a response even if other connections are idle."""
 
     allow_reuse_address, daemon_threads, block_on_close = True, True, False
     request_queue_size = 128  # connections that the system queues until they are accepted, without a file descriptor

@@ -1,4 +1,4 @@
-"""The reports of a worker to its operators: a line of the log for each failure, and a summary of the outcomes each minute.
+"""The reports of a worker to its operators, which are a log line for each failure, and a summary of the outcomes each minute.
 
 Each message that goes back to the queue has a line of level INFO or higher, whose details contain its failure, or `returned`: the number
 of messages that the line reports. The metric filter in infra/ counts these lines, like those of the handlers on Lambda.
@@ -64,7 +64,7 @@ class Journal:
             message.messages = ()
 
     def _log_result(self, message: QueueMessage, result: Result) -> None:
-        """Log one result, and call the hook. Never raise an Exception: a settled message stays settled, even if the user's hook fails."""
+        """Log one result, and call the hook. Never raise an Exception, because a settled message stays settled even if the user's hook fails."""
         try:
             if not result.settled:
                 message.failure = self._handler.failure(result)
@@ -78,7 +78,7 @@ class Journal:
             log(WARNING, text, self._name, describe_error(error, self._hook))
 
     def log_returns(self, returns: Iterable[tuple[QueueMessage, Reason]]) -> None:
-        """Log that unsettled messages left the worker, so that the log names each message that ends in a dead-letter queue.
+        """Log that unsettled messages left the worker. So the log names each message that ends in a dead-letter queue.
 
         A message that was never processed is named by its SQS ID only. Messages without a failure share a line for each reason.
         """
@@ -117,7 +117,7 @@ class Journal:
 
     def log_unfinished(self, members: Sequence[QueueMessage]) -> None:
         """Log the messages that the worker still has when it ends."""
-        text = f"the worker stopped before these messages finished, so they are redelivered: {format_names(members)}"
+        text = f"the worker stopped before these messages finished, and they are redelivered: {format_names(members)}"
         self._log(ERROR, text, returned=len(members))
 
     def warn(self, text: str) -> None:

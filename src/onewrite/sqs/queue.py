@@ -4,7 +4,7 @@ A worker sends three kinds of requests. Each can safely be sent twice:
 
 - Deleting a deleted message succeeds.
 - Hiding a hidden message hides it for the whole time again, counted from the second request.
-- A ReceiveMessage whose response is lost has hidden its messages, so SQS redelivers them when their visibility timeout ends. On a FIFO
+- A ReceiveMessage whose response is lost has hidden its messages. SQS redelivers them when their visibility timeout ends. On a FIFO
   queue, botocore's retries repeat the ReceiveRequestAttemptId, and get the same messages at once.
 """
 
@@ -69,18 +69,20 @@ class SqsQueue:
     """One queue, used by several threads. `visibility` is how long a received message is hidden, or None for the queue's own timeout."""
 
     def __init__(self, url: str, client: Any, *, visibility: int | None, sleep: Callable[[float], None]) -> None:
-        attributes = _read_attributes(url, client, sleep)
+        response = _request_attributes(url, client, sleep)
+        attributes: Mapping[str, str] = response["Attributes"]
         self.url = url
         self.arn = attributes["QueueArn"]
         self.is_fifo = self.arn.endswith(".fifo")
         self.visibility = int(attributes["VisibilityTimeout"]) if visibility is None else visibility
         if not self.visibility:
             raise ConfigurationError(
-                f"The visibility timeout of {url} is 0, so every message would be redelivered while it is processed. "
+                f"The visibility timeout of {url} is 0. Every message would be redelivered while it is processed. "
                 "Set a longer timeout on the queue, or pass visibility_timeout= to the worker."
             )
         self._client = client
         self._sleep = sleep
+        self._has_request_ids = _has_request_id(response)  # a stand-in might send none
         self._failures_in_a_row = 0  # of all threads, for the log
         policy = json.loads(attributes.get("RedrivePolicy") or "{}")
         # None means that the queue has no dead-letter queue.
@@ -99,12 +101,12 @@ class SqsQueue:
         if self.is_fifo:  # If a response is lost, a retry with the same name gets the same messages.
             options["ReceiveRequestAttemptId"] = secrets.token_hex(16)
         try:
-            answer = _check(self._client.receive_message(QueueUrl=self.url, **options))
+            response = self._request("receive_message", **options)
         except (BotoCoreError, ClientError) as error:
             self._log_or_raise(error)
             return None
         self._failures_in_a_row = 0
-        return answer.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
+        return response.get("Messages", [])  # type: ignore[no-any-return]  # the client has no types
 
     def delete(self, messages: Sequence[SqsMessage]) -> None:
         """Delete the messages. If SQS fails to delete a message, its redelivery is a Duplicate."""
@@ -131,13 +133,13 @@ class SqsQueue:
             if pause:
                 self._sleep(pause)
             try:
-                answer = _check(getattr(self._client, method)(QueueUrl=self.url, Entries=retries))
+                response = self._request(method, Entries=retries)
             except (BotoCoreError, ClientError) as error:
                 self._log_or_raise(error)
                 continue
             self._failures_in_a_row = 0
             # An entry that isn't in this response has succeeded.
-            sender_faults = {failure["Id"]: bool(failure.get("SenderFault")) for failure in answer.get("Failed", ())}
+            sender_faults = {failure["Id"]: bool(failure.get("SenderFault")) for failure in response.get("Failed", ())}
             refusals += [entry for entry in retries if sender_faults.get(entry["Id"])]
             retries = [entry for entry in retries if sender_faults.get(entry["Id"]) is False]
             if not retries:
@@ -147,6 +149,16 @@ class SqsQueue:
             text = "%s: %s failed for %s of %s messages. SQS might redeliver them, which does no harm"
             log(WARNING, text, self.url, method, len(failures), len(entries))
         return failures
+
+    def _request(self, method: str, **arguments: Any) -> Any:
+        """Send a request, and return the response. Raise a passing error if the response isn't SQS's.
+
+        botocore takes the page of a proxy for an empty response, which would look like an empty queue. SQS sends a request ID.
+        """
+        response = getattr(self._client, method)(QueueUrl=self.url, **arguments)
+        if self._has_request_ids and not _has_request_id(response):
+            raise HTTPClientError(error="the response has no request ID. Something else than SQS sent it, such as a proxy")
+        return response
 
     def _log_or_raise(self, error: BotoCoreError | ClientError) -> None:
         """Log a passing failure. Raise QueueRefused for a permanent failure."""
@@ -161,28 +173,31 @@ class SqsQueue:
             log(WARNING, text, self.url, self._failures_in_a_row, error)
 
 
-def _read_attributes(url: str, client: Any, sleep: Callable[[float], None]) -> Mapping[str, str]:
-    """Return the queue's attributes. Retry if SQS throttles or fails, as it can when many workers start at once."""
+def _request_attributes(url: str, client: Any, sleep: Callable[[float], None]) -> Any:
+    """Return the response with the queue's attributes. Retry if SQS throttles or fails, as it can when many workers start at once."""
     failure: Exception | None = None
     for pause in _PAUSES:
         if pause:
             sleep(pause)
         try:
-            response = _check(client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES))
+            response = client.get_queue_attributes(QueueUrl=url, AttributeNames=_ATTRIBUTES)
         except (BotoCoreError, ClientError) as error:
             if not is_passing(error) or isinstance(error, _ADDRESS_ERRORS):
                 raise ConfigurationError(_describe_refusal(url, error)) from error
             failure = error
             log(WARNING, "%s: the worker can't start yet, and tries again: %s", url, error)
         else:
-            attributes: Mapping[str, str] = response.get("Attributes", {})
-            if not {"QueueArn", "VisibilityTimeout"} <= attributes.keys():
+            if not {"QueueArn", "VisibilityTimeout"} <= response.get("Attributes", {}).keys():
                 raise ConfigurationError(_describe_refusal(url, "its response has no attributes of a queue."))
-            return attributes
+            return response
     raise QueueRefused(
-        f"The worker can't start on the queue {url}: SQS failed {MAX_ATTEMPTS} times, at last with: {str(failure).rstrip('.')}. Start the worker again. "
-        "If this repeats, check the AWS Health Dashboard, and the rate of this account's requests to SQS."
+        f"The worker can't start on the queue {url}. SQS failed {MAX_ATTEMPTS} times, at last with: {str(failure).rstrip('.')}. Start the worker "
+        "again. If this repeats, check the AWS Health Dashboard, and the rate of this account's requests to SQS."
     ) from failure
+
+
+def _has_request_id(response: Any) -> bool:
+    return "RequestId" in response.get("ResponseMetadata", {})
 
 
 # The region in a queue's host: sqs.eu-west-1.amazonaws.com, sqs-fips.us-east-1.amazonaws.com, vpce-1.sqs.eu-west-1.vpce.amazonaws.com,
@@ -218,20 +233,10 @@ def make_default_client(url: str, *, region: str | None = None, endpoint_url: st
         raise ConfigurationError(_describe_refusal(url, error)) from error
 
 
-def _check(response: Any) -> Any:
-    """Return the response, or raise a passing error if a proxy or a login page has sent it. botocore reads such a page as an empty response."""
-    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    if headers.get("content-type", "").startswith("text/html"):
-        raise HTTPClientError(
-            error="the response is a page in HTML, so it isn't from SQS. Check the proxies of the network."
-        )
-    return response
-
-
 def _describe_refusal(url: str, error: object) -> str:
     return (
         f"The worker can't use the queue {url}: {str(error).rstrip('.')}. "
-        f"Check the URL, the region, the endpoint, and the credentials. The worker needs {_PERMISSIONS}."
+        f"Check the URL, the region, the endpoint, the network's proxies, and the credentials. The worker needs {_PERMISSIONS}."
     )
 
 

@@ -1,4 +1,4 @@
-"""The decisions of a worker about its messages: pure, without a clock, a thread, or a client. The time is an argument.
+"""The decisions of a worker about its messages. They are pure, without a clock, a thread, or a client. The time is an argument.
 
 A received message can wait, and then occupies a slot while it is processed. With `group_by`, a slot has the messages of a group. The
 message ends as:
@@ -6,10 +6,10 @@ message ends as:
 - settled: it waits to be deleted, together with other messages. It is never deleted before it is settled.
 - failed: it is redelivered when its visibility timeout ends, with the rest of its FIFO group.
 - deferred, or busy with an effect of another worker: the worker keeps it without a slot, and retries it. See `waiting`.
-- taken over: another worker has its effect, so it returns to the queue briefly. Its next attempt finds out when the lease ends.
-- uncertain: an operator must look up the result of its effect, so each return to the queue is longer.
+- taken over: another worker has its effect. It returns to the queue briefly, and its next attempt finds out when the lease ends.
+- uncertain: an operator must look up the result of its effect. Each return to the queue is longer than the one before.
 - overdue: it took longer than the timeout. It returns to the queue, and its slot is lost until the call ends. If the call settles the
-  message after all, the message is deleted: its change is written, so another delivery would be a Duplicate.
+  message after all, the message is deleted, because its change is written and the next delivery would be a Duplicate.
 
 The worker keeps all its messages hidden from other workers, for as long as SQS allows. They take at most `MAX_BYTES`, including the
 messages that requests in progress can bring. Deferred messages and their followers in FIFO groups take at most half of it.
@@ -102,7 +102,7 @@ _MEAN_WEIGHT = 0.1  # weight of the last message in the mean duration
 
 
 class Slots:
-    """The slots of a worker. Each slot has a load: a message, or the messages of a group."""
+    """The slots of a worker. Each slot has a load, which is a message or the messages of a group."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -131,7 +131,7 @@ class Slots:
         self.messages -= len(load.members)
 
     def end(self, load: Load, now: float) -> bool:
-        """Free the slot of a load. Return False if the load was overdue, so that its messages have already gone back."""
+        """Free the slot of a load. Return False if the load was overdue, because its messages have already gone back."""
         if self._overdue.pop(load, None) is not None:
             return False
         self._leave(load)
@@ -169,17 +169,17 @@ class Slots:
 MAX_REQUESTS = 10  # concurrent requests for messages
 _MIN_PAUSE = 0.1  # seconds between two requests if the first is empty and doesn't wait for messages
 _FAILURE_PAUSE = 5.0  # seconds after a failed request, in which botocore has already made several attempts
-DELETED_WITHIN = 0.2  # seconds: a quick handler processes ten messages in this time. A crash in between redelivers them.
-MAX_BYTES = 64 << 20  # bytes of received messages: an eighth of a container of 512 MiB
+DELETED_WITHIN = 0.2  # seconds in which a quick handler processes ten messages. A crash in between redelivers them.
+MAX_BYTES = 64 << 20  # bytes of received messages, an eighth of a container of 512 MiB
 MAX_MESSAGE = 1 << 20  # bytes that SQS accepts in a message
 _MAX_DEFERRED_BYTES = MAX_BYTES // 2  # the other half is for the messages that deferred messages wait for
 # Messages. Keeping them hidden takes about 15 requests a second if their visibility timeout is 30 seconds.
 MAX_DEFERRED = 2_000
-_MIN_AHEAD = 20  # messages, so that ten can wait while a request for ten more is in progress
+_MIN_AHEAD = 20  # messages: ten can wait while a request for ten more is in progress
 _SECONDS_AHEAD = 1.0  # seconds of work to receive in advance. More would keep messages from idle workers.
 _MAX_SETTLED = 1_000  # messages that wait to be deleted. If deletes fail, processing more messages would be pointless.
-_MAX_BUSY = 900.0  # seconds to wait for an effect's lease: a Lambda function can run for as long, so few leases are longer
-_SWEEPS_PER_TIMEOUT = 6  # searches for messages to hide longer, so that a third of the timeout has passed at an extension
+_MAX_BUSY = 900.0  # seconds to wait for an effect's lease. Few leases are longer, because no Lambda function runs longer.
+_SWEEPS_PER_TIMEOUT = 6  # searches for messages to hide longer. At an extension, a third of the timeout has passed.
 
 
 class WorkerState:
@@ -210,7 +210,7 @@ class WorkerState:
         self._sweep: deque[QueueMessage] = deque()
         self.next_sweep = 0.0
         self._is_hiding = False  # a request that hides messages is in progress
-        self.is_silent = False  # the event loop is blocked, so a received message would not begin
+        self.is_silent = False  # the event loop is blocked, and a received message would not begin
         self.is_stopping = False
 
     # ------------------------------------------------------------ receiving
@@ -230,7 +230,7 @@ class WorkerState:
         return self._can_delete(now) or self._choose_request_size(now) > 0
 
     def _can_delete(self, now: float) -> bool:
-        """Whether a delete request is worth sending now: it would be full, its oldest message has waited long enough, or the worker stops."""
+        """Whether to send a delete request now. It must be full, or its oldest message has waited long enough, or the worker stops."""
         count = len(self._settled_messages)
         if not count or self._delete_requests >= self._max_requests:
             return False
@@ -252,7 +252,7 @@ class WorkerState:
         if self._limits.stop_when_empty and self._is_empty:
             return 0
         demand = self.slots.free * (MAX_BATCH if self._limits.has_groups else 1)
-        pace = self.slots.pace  # None before the first message has ended: receive nothing in advance
+        pace = self.slots.pace  # None before the first message has ended. Receive nothing in advance then.
         ahead = 0 if pace is None else int(min(self._max_ahead, self.slots.number * _SECONDS_AHEAD / max(pace, 1e-6)))
         expected = self._lines.ready_messages + self.reserved_messages
         size = min(MAX_BATCH, demand + ahead - expected)
@@ -318,7 +318,7 @@ class WorkerState:
         return None
 
     def _drop_lost(self, load: Load, now: float) -> Load:
-        """Drop messages that another worker might have received since, and the messages behind them in a FIFO group."""
+        """Drop messages that another worker might have received since, and the later messages of their FIFO groups."""
         kept_messages: list[QueueMessage] = []
         for message in load.members:
             message.is_lost = message.is_lost or now >= message.hidden_until
@@ -347,7 +347,7 @@ class WorkerState:
                     break  # the rest of the group waits for this message, or has left with it
 
     def _settle(self, message: QueueMessage, result: Result, now: float, *, is_in_time: bool, is_end_of_load: bool) -> None:
-        """Have the message deleted, at once if it is the last of its FIFO group: only then does SQS return the group's next message."""
+        """Have the message deleted, at once if it is the last of its FIFO group, because only then does SQS return the group's next message."""
         is_last = False
         if is_in_time:
             self._forget(message)
@@ -362,7 +362,7 @@ class WorkerState:
     def _keep_or_return(self, message: QueueMessage, result: Result | None, now: float, *, is_behind: bool) -> None:
         """Keep an unsettled message for a retry, or return it to the queue. A result of None means that it wasn't processed.
 
-        `is_behind`: an earlier message of its load isn't settled, so an unprocessed message must not come back before that one.
+        `is_behind`: an earlier message of its load isn't settled. An unprocessed message must not come back before that one.
         """
         if result is None and is_behind and not self.is_stopping:
             self._leave_with_group(message, Reason.BEHIND)
@@ -527,7 +527,7 @@ class WorkerState:
     def has_nothing_to_do(self, now: float) -> bool:
         """Whether the queue is empty, no message waits or is in progress, and no deferred message is due within one more long poll.
 
-        An empty response proves nothing while another request is in flight, which might have received all messages.
+        An empty response proves nothing while a second request is in flight, which might have received all messages.
         """
         is_empty = self._limits.stop_when_empty and self._is_empty and not self.reserved_messages
         return is_empty and self._has_no_message() and self._deferrals.find_next_due() > now + self._limits.wait
@@ -543,7 +543,7 @@ class WorkerState:
         return [*dict.fromkeys([*self.slots.list_messages(), *self._messages])]
 
     def count_messages(self) -> dict[str, int]:
-        """Return the gauges of the health page: messages by state, lost slots, and bytes of messages."""
+        """Return the gauges of the health page, which are messages by state, lost slots, and bytes of messages."""
         return {
             "waiting": len(self._messages) - self.slots.messages - len(self._deferrals),
             "under_way": self.slots.messages,
@@ -555,7 +555,7 @@ class WorkerState:
 
 
 def _read_source_and_sequence(result: Result) -> tuple[str | None, int | str | None]:
-    """Return a message's source and sequence. Return None for both if it has neither: an empty source relates no messages."""
+    """Return a message's source and sequence. Return None for both if it has neither, because an empty source relates no messages."""
     message = result.message
     if message is None or (not message.source and message.sequence is None):
         return None, None

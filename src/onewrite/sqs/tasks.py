@@ -1,4 +1,4 @@
-"""The driver of an asynchronous function: tasks process the messages in one event loop, which has its own thread."""
+"""The driver of an asynchronous function. Tasks process the messages in one event loop, which has its own thread."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Tasks:
                 thread.start()
             except RuntimeError as error:
                 loop.close()
-                self.refusal = f"{error}, so no message can begin"
+                self.refusal = f"{error}. No message can begin"
                 return
             self._loop, self._thread, self.refusal = loop, thread, None
         if not self._is_woken:
@@ -114,5 +114,5 @@ class Tasks:
 
     def _begin(self) -> None:
         """Create tasks for the ready loads."""
-        self._is_woken = False  # reset before taking the loads, so that no load that becomes ready in the meantime is missed
+        self._is_woken = False  # before taking the loads, because more can become ready in the meantime
         self._begin_ready()

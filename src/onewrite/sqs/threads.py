@@ -65,7 +65,7 @@ class ThreadPool:
 
     @property
     def may_come(self) -> bool:
-        """Whether a thread can be woken: not all threads are busy, and no woken thread is still on its way."""
+        """Whether a thread can be woken. Then not all threads are busy, and no woken thread is still on its way."""
         return not self._is_coming and (self._resting_count > 0 or self._thread_count < self._limit)
 
     def wake(self) -> None:
@@ -81,7 +81,7 @@ class ThreadPool:
             try:
                 thread.start()
             except RuntimeError as error:
-                self.refusal = f"{error}, so the worker continues with {self._thread_count} of {self._limit} threads"
+                self.refusal = f"{error}. The worker continues with {self._thread_count} of {self._limit} threads"
                 return
             self._thread_count += 1
         self._is_coming = True
@@ -108,11 +108,11 @@ class ThreadPool:
 
 ROUNDS = "rounds"
 _MORE_THREADS = "Raise the limit of processes of the container or the user, or pass a smaller in_flight= to the worker."
-# Seconds. With its defaults, botocore gives up a request after about eleven minutes: five attempts, each with a minute to connect and
-# a minute to wait for the response.
+# Seconds. With its defaults, botocore gives up a request after about eleven minutes, which are five attempts with a minute each to
+# connect and to wait for the response.
 _MAX_REQUEST = 900.0
 _SLOW = 60.0  # seconds, in addition to a long poll's wait, until the log names a request in progress
-_PATIENCE_FOR_LOCK = 1.0  # seconds: your `backoff` is called under the lock, and can hang
+_PATIENCE_FOR_LOCK = 1.0  # seconds, because your `backoff` is called under the lock, and can hang
 
 
 class WorkerThreads:
@@ -157,8 +157,8 @@ class WorkerThreads:
         me = threading.get_ident()
         try:
             while not self._is_over:
-                longest = max(self._limits.timeout, SILENCE)
-                self.watch.begin(ROUNDS, "The worker hasn't begun a round", longest, me, is_vital=True)
+                max_seconds = max(self._limits.timeout, SILENCE)
+                self.watch.begin(ROUNDS, "The worker hasn't begun a round", max_seconds, me, is_vital=True)
                 self._journal.sum_up()
                 self._go_round()
         finally:
@@ -176,14 +176,14 @@ class WorkerThreads:
             self._journal.log_unfinished(members)
 
     def abandon(self) -> None:
-        """End all threads in the next round, without waiting for the messages in progress, so that released code begins nothing more."""
+        """End all threads in the next round, without waiting for the messages in progress. Released code then begins nothing more."""
         self._is_over = True
         if self._tasks is not None:
             self._tasks.close()
         self.begin_round()
 
     def begin_round(self) -> None:
-        """Begin a round after a state change. If the lock stays taken, skip this: the timer also wakes on its own."""
+        """Begin a round after a state change. If the lock stays taken, skip this, because the timer also wakes on its own."""
         if self._lock.acquire(timeout=_PATIENCE_FOR_LOCK):
             self._timer.notify()
             self._lock.release()
@@ -262,7 +262,7 @@ class WorkerThreads:
         if 2 * len(lost_loads) <= self._limits.slots:
             return self.watch.describe_hang()
         lost_load = lost_loads[0]
-        # A blocked event loop is the cause of the lost slots, so report it rather than them.
+        # Report a blocked event loop rather than the lost slots, because it is their cause.
         return self.watch.describe_trouble() or (
             f"{len(lost_loads)} of {self._limits.slots} slots are lost to messages that haven't finished {self._limits.timeout:g} seconds "
             f"after they began, for example {format_name(lost_load.members[0])} at {self._find_place(lost_load)}. {self.watch.advice} "
@@ -286,7 +286,7 @@ class WorkerThreads:
             self._fail(error)
 
     def _stop_if_asked(self) -> None:
-        """Stop now if a stop was requested, so that nothing begins afterwards."""
+        """Stop now if a stop was requested. Nothing begins afterwards."""
         if self._stop.is_wanted:
             self.state.stop()
 
@@ -363,7 +363,7 @@ class WorkerThreads:
         return results
 
     def _read_records(self, load: Load) -> list[RecordState]:
-        """Return the load's records with their messages, which are also noted in the load, so that the log can name them."""
+        """Return the load's records with their messages. Note the messages in the load, too, because the log names them."""
         states: list[RecordState] = []
         for message in load.members:
             states.append(self._handler.read(make_lambda_record(message.content, self._queue.arn)))
@@ -371,7 +371,7 @@ class WorkerThreads:
         return states
 
     def _build_options(self, load: Load) -> dict[str, Any]:
-        """Return the handler's options for the load. In a stopping worker, no time is left, so no message begins."""
+        """Return the handler's options for the load. In a stopping worker no time is left, and no message begins."""
 
         def time_left() -> float:
             return -inf if self._stop.is_wanted else load.began + self._limits.timeout - self._clock()
@@ -380,7 +380,7 @@ class WorkerThreads:
 
     def _make_failures(self, load: Load, error: BaseException) -> Results:
         """Return the results of a load that ended with an error outside of the handler. An error such as SystemExit also ends the worker."""
-        # A cancellation isn't the end of the worker: the worker itself cancels the task of an overdue load.
+        # A cancellation isn't the end of the worker, because the worker itself cancels the task of an overdue load.
         if not isinstance(error, Exception | asyncio.CancelledError):
             self._fail(error)
         records = [make_lambda_record(message.content, self._queue.arn) for message in load.members]
@@ -464,7 +464,7 @@ class WorkerThreads:
         messages = [(message.content, seconds) for message, seconds in hide.messages]
         failures: dict[str, bool] = {}
         with self._failing(), self._requesting("change_message_visibility_batch"):
-            # A failed extension is repeated by the next sweep. A failed return isn't, so retry it here.
+            # Retry a failed return here. The next sweep repeats a failed extension.
             failures = self._queue.hide(messages, max_attempts=MAX_ATTEMPTS if hide.is_return else 1)
         with self._lock:
             self.state.end_hiding(hide, failures, began)

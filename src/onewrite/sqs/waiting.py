@@ -1,4 +1,4 @@
-"""The waiting messages of a worker: the order in which they begin, and the time of their retries. Without a clock, a thread, or a client.
+"""The order in which a worker's waiting messages begin, and the time of their retries. Without a clock, a thread, or a client.
 
 - A message of a standard queue can begin at once. Of a FIFO message group, one message is in progress at a time, in the order of
   arrival. Groups don't wait for one another.
@@ -11,9 +11,9 @@ The worker keeps a message that arrived too early, or whose effect another worke
 
 - Each message is retried after a growing pause, because another worker might have settled its predecessor.
 - When a message is settled, the deferred message of the same source with the next sequence is retried at once. After its success, the
-  next message follows, so a gap of a thousand messages closes without another delivery. Messages without a sequence have no
-  order, and are all retried. Messages without a source and a sequence are unrelated.
-- Many entities can share a source, so a settled message might not help. A message has come closer only if its own outcome names a
+  next message follows. A gap of a thousand messages then closes without a redelivery. Messages without a sequence have no order, and are
+  all retried. Messages without a source and a sequence are unrelated.
+- A settled message might not help, because many entities can share a source. A message has come closer only if its own outcome names a
   different missing number. Until then, its early retries can outnumber its retries after a pause by one at most.
 - A message without such progress for `PATIENCE` seconds might wait forever. It goes back to the queue, which counts its receives and
   eventually moves it to the dead-letter queue.
@@ -38,7 +38,7 @@ from onewrite.message import Message
 SqsMessage: TypeAlias = Mapping[str, Any]
 """A message as ReceiveMessage returns it."""
 MAX_BATCH = 10  # messages that SQS accepts or returns in one request
-PATIENCE = 300.0  # seconds: enough for the missing message to fail a few times, each time with its visibility timeout
+PATIENCE = 300.0  # seconds, in which the missing message can fail a few times, each time with its visibility timeout
 _MAX_SOURCES = 10_000  # sources whose last progress is remembered
 _MAX_HEAP = 64  # entries of messages that have left, in addition to twice the number of deferred messages
 
@@ -75,7 +75,7 @@ class QueueMessage:
     held_bytes: int = 0  # while deferred: its own bytes, and the bytes of its followers in the FIFO group
     source: str | None = None  # while deferred: the source whose settled messages trigger a retry
     sequence: Sequence = None
-    is_lost: bool = False  # SQS no longer hides it, so it is redelivered even if it is settled here
+    is_lost: bool = False  # SQS no longer hides it, and redelivers it even if it is settled here
     messages: tuple[Message, ...] = ()  # the identity's messages, while it is in progress
     failure: Failure | None = None  # the failure of its last attempt
     is_returned: bool = False  # logged as returned to the queue
@@ -92,7 +92,7 @@ class QueueMessage:
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """The work of one slot: a message, or the messages of one group, in order."""
+    """The work of one slot, which is a message, or the messages of one group, in order."""
 
     members: tuple[QueueMessage, ...]
     began: float = 0.0
@@ -171,7 +171,7 @@ class WaitingLines:
         return True
 
     def list_followers(self, message: QueueMessage) -> list[QueueMessage]:
-        """Return the messages behind the first message of a FIFO group."""
+        """Return the messages of a FIFO group after its first one."""
         return [] if message.group is None else [*islice(self._groups[message.group], 1, None)]
 
     def fail(self, message: QueueMessage) -> list[QueueMessage]:
@@ -249,7 +249,7 @@ class Deferrals:
 
     def note_try(self, message: QueueMessage, source: str | None, expected: object, now: float) -> bool:
         """Record the end of an attempt. Return whether to retry at once, because a message of its source was settled meanwhile."""
-        if message.expected != expected and message.early_tries:  # the message has come closer, so reset its pauses
+        if message.expected != expected and message.early_tries:  # reset the pauses of a message that has come closer
             message.tries = message.early_tries = 0
         if message.expected != expected or not message.tries:
             message.expected, message.deferred_since = expected, now

@@ -1,6 +1,6 @@
-"""The worker: its options, and its life from the first request to the last.
+"""The options of a worker, and its life from the first request to the last.
 
-A message is deleted only after its change is written, so a worker can crash at any time. SQS then redelivers its messages when their
+A worker can crash at any time, because it deletes a message only after its change is written. SQS then redelivers its messages when their
 visibility timeout ends, and a message whose change was written is a Duplicate.
 """
 
@@ -32,8 +32,8 @@ from onewrite.sqs.threads import ROUNDS, Time, WorkerThreads
 IN_FLIGHT = 10
 MAX_WAIT = 20  # seconds: SQS's limit for a long poll
 DRAIN = 25.0  # seconds: ECS and Kubernetes kill a process 30 seconds after SIGTERM
-# Seconds. A guarded write takes milliseconds, and botocore and pymongo give up a request after a few minutes, so a message that takes
-# longer hangs. Five such deliveries still take less than half an hour.
+# Seconds. A message that takes longer hangs, because a guarded write takes milliseconds, and botocore and pymongo give up a request after a
+# few minutes. Five such deliveries still take less than half an hour.
 TIMEOUT = 300.0
 _WAIT_TO_BE_EMPTY = 3  # seconds without a message until a queue counts as empty. A long poll asks all of SQS's servers.
 _MAX_IN_FLIGHT = 10_000
@@ -58,8 +58,8 @@ class Worker:
       has the message, up to the 12 hours that SQS allows.
     - `backoff(tries)`: seconds until a deferred message is retried, unless a message of its source is settled earlier. An `Uncertain`
       message, or a deferred message for which there is no room, returns to the queue for `backoff(receives)` seconds.
-    - `drain_seconds`: how long the worker keeps running after SIGTERM, SIGINT, or `stop()`, so that messages in progress can finish. All
-      other messages return to the queue at once.
+    - `drain_seconds`: how long messages in progress can take to finish after SIGTERM, SIGINT, or `stop()`. All other messages return to the
+      queue at once.
     - `stop_when_empty`: stop after `wait` seconds without a message. Hidden messages, for example failed ones, stay in the queue.
     - `on_outcome(message, outcome, seconds)`: called for each processed message, like a handler's own hook.
     - `health_port`, `health_host`: where to serve `/health`. By default, it isn't served. The default host is reachable from this machine only.
@@ -176,7 +176,7 @@ class Worker:
 
     def _work(self) -> None:
         """Connect to the queue, serve the health page, and run the threads until the worker has stopped."""
-        if self._stop.is_wanted:  # stopped before it began, so it sends no request
+        if self._stop.is_wanted:  # stopped before it began: send no request
             return
         client = make_default_client(self.queue_url) if self.client is None else self.client
         queue = SqsQueue(self.queue_url, client, visibility=self.visibility_timeout, sleep=self._time.sleep)
