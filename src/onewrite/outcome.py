@@ -9,9 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
+from onewrite.errors import OnewriteError
 from onewrite.message import Message
 
 Entity: TypeAlias = dict[str, Any]
+
+
+class NoTruthValue(OnewriteError, TypeError):
+    """An outcome was used as a condition."""
 
 
 class _Outcome:
@@ -20,7 +25,7 @@ class _Outcome:
     __slots__ = ("__weakref__",)  # a handler distinguishes the outcomes of its stores from those that its function made
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(
+        raise NoTruthValue(
             f"{type(self).__name__} has no truth value, because an outcome is more than yes or no. "
             "Use outcome.settled, isinstance(), or `match outcome: case Applied(): ...`."
         )

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from onewrite import Applied, Begun, Busy, InSequence, Message, Outcome, SeenIds, Uncertain
+from onewrite import Begun, Busy, InSequence, Message, Outcome, SeenIds, Uncertain
 from onewrite.aws_lambda import sqs_handler
 from onewrite.metrics import list_kinds
 from onewrite.mongodb import AsyncGuardedCollection, GuardedCollection
 from onewrite.testing.standins.collection import AsyncStandInCollection
 from onewrite.testing.standins.stores import mongomock_collection
-from tests.support.batches import EFFECT, by_name, fifo, identifiers, sqs
+from tests.support.batches import EFFECT, by_name, identifiers, sqs
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime
 from tests.support.seams import worker_in
 
@@ -136,21 +136,6 @@ def test_batch_of_group_that_returns_none_fails_its_messages(orders: Orders) -> 
 # --- each kind of outcome -------------------------------------------------------------------------------------------------
 
 
-def test_unreturned_deferred_is_retried(orders: Orders) -> None:
-    sequence = GuardedCollection(orders.collection, InSequence())
-    calls: list[str] = []
-
-    def handle(message: Message) -> None:
-        calls.append(message.id)
-        sequence.update_one(message, ENTITY, PAY, upsert=True)
-
-    def identity(record: Any) -> Message:
-        return Message(record["body"], source="s", sequence={"a": 2, "b": 1}[record["body"]])
-
-    assert sqs_handler(identity, max_workers=1)(handle)(fifo("a"), None) != {"batchItemFailures": []}
-    assert sqs_handler(identity, max_workers=1)(handle)(sqs(["a", "b"]), None) == {"batchItemFailures": []}
-
-
 @pytest.mark.parametrize("rejected_ok", [False, True])
 def test_refusal_settles_the_record_if_declared_final(orders: Orders, *, rejected_ok: bool) -> None:
     orders.place(Message("place"))
@@ -197,21 +182,42 @@ def test_uncertain_effect_is_settled_with_its_successor(orders: Orders) -> None:
     assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
 
 
-def test_outcome_of_another_message_needs_no_return(orders: Orders) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _: Message("another"),
+        lambda message: Message(message.id, source="another"),
+        lambda message: Message(message.child("mail")),
+    ],
+    ids=["id", "source", "child"],
+)
+def test_unsettled_write_of_a_message_of_its_own_fails_the_record(
+    make: Callable[[Message], Message], orders: Orders, caplog: pytest.LogCaptureFixture
+) -> None:
     def handle(message: Message) -> None:
-        orders.pay(Message("another"))
-        orders.pay(Message(message.id, source="another"))
-        orders.pay(Message(message.child("mail")))
+        orders.pay(make(message))
 
-    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+    handler = sqs_handler(by_name)(handle)
+    assert identifiers(handler(sqs(["m"]), None)) == ["id-m"]
+    assert "Missing (not returned" in caplog.records[-1].getMessage()
+    orders.place(Message("place"))
+    assert identifiers(handler(sqs(["m"]), None)) == []
 
 
-def test_returned_outcome_takes_precedence(orders: Orders) -> None:
+def test_returned_preview_settles_no_message(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
+    orders.place(Message("place"))
+
     def handle(message: Message) -> Outcome:
-        orders.pay(message)
-        return Applied(message)
+        seen = orders.guarded.preview(message, ENTITY)
+        return seen if seen.settled else orders.pay(message)
 
-    assert sqs_handler(by_name)(handle)(sqs(["m"]), None) == {"batchItemFailures": []}
+    assert identifiers(sqs_handler(by_name)(handle)(sqs(["m", "place"]), None)) == ["id-m"]
+    assert "Applied of preview, which writes nothing" in caplog.records[-1].getMessage()
+
+
+def test_outcome_as_a_condition_is_refused_with_the_reason(orders: Orders, caplog: pytest.LogCaptureFixture) -> None:
+    assert identifiers(sqs_handler(by_name)(lambda message: orders.pay(message) or None)(sqs(["m"]), None)) == ["id-m"]
+    assert "NoTruthValue (Missing has no truth value, because an outcome is more than yes or no." in caplog.text
 
 
 # --- several deliveries at a time -----------------------------------------------------------------------------------------

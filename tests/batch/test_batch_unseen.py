@@ -256,6 +256,24 @@ def test_write_in_progress_fails_its_record(shop: Shop, caplog: pytest.LogCaptur
     assert is_settled(lambda message: write(shop, message, "here"))
 
 
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("start", [lambda write: write, asyncio.ensure_future], ids=["forgotten await", "forgotten task"])
+def test_write_that_is_not_awaited_fails_its_record(
+    start: Callable[[Any], Any], shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    started: list[Any] = []
+
+    async def handle(message: Message) -> None:
+        started.append(start(shop.update(shop.awaited, message, "here")))
+
+    async def wait(_: Message) -> None:
+        await asyncio.gather(*filter(asyncio.isfuture, started))
+
+    assert not is_settled(handle)
+    assert re.search(r"Await it, .*\) at test_batch_unseen\.py:\d+ Shop\.update$", caplog.messages[-1])
+    assert is_settled(wait)
+
+
 def write(shop: Shop, message: Message, name: str) -> None:
     shop.update(shop.store, message, name)
 

@@ -393,9 +393,6 @@ def test_context_without_a_deadline_sets_no_limit(other: Any) -> None:
     assert identifiers(sqs_handler(by_name)(lambda _: None)(sqs("ab"), other)) == []
 
 
-# ---------------------------------------------------------------- what the workers share
-
-
 # ---------------------------------------------------------------- requests
 
 

@@ -657,8 +657,6 @@ def test_documentdb_source_is_the_document() -> None:
 
 # s3_object ------------------------------------------------------------------------------------------------------------
 
-TEST_EVENT = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Time": "t", "Bucket": "b", "RequestId": "r", "HostId": "h"}
-
 
 def stored(key: str = "a+b%2Fc.txt", sequencer: str | None = "0055AED6DCD90281E5", **more: Any) -> dict[str, Any]:
     about = {"key": key, "size": 1024} | ({} if sequencer is None else {"sequencer": sequencer})
@@ -690,12 +688,6 @@ def test_shorter_sequencer_sorts_as_padded_with_zeros() -> None:
     found = [identify(sqs(stored(sequencer=one))).sequence for one in ordered]
     assert found == sorted(found)
     assert found[1] == identify(sqs(stored(sequencer="00550000"))).sequence
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_s3_test_event_is_skipped(wrapped: bool) -> None:
-    record = sqs(notification(json.dumps(TEST_EVENT)) if wrapped else TEST_EVENT)
-    assert sns(s3_object())(record) == Skip("s3:TestEvent")
 
 
 @pytest.mark.parametrize(

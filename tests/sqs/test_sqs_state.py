@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from onewrite import Applied, Message
 from onewrite.batch.report import Result
-from onewrite.sqs import backoff
 from onewrite.sqs.state import Hide, Limits, WorkerState, compute_extension
 from onewrite.sqs.waiting import Load
 
@@ -71,15 +68,6 @@ def test_messages_behind_a_lost_group_message_do_not_begin() -> None:
 
 
 # how long something waits, and how long SQS hides a message
-
-
-@pytest.mark.parametrize("jitter", [0.0, 0.5, 0.999])
-def test_backoff_grows_with_each_receive_up_to_its_maximum(jitter: float) -> None:
-    pauses = [backoff(count, jitter=lambda: jitter) for count in range(1, 12)]
-    assert pauses[0] == 1
-    assert all(later > sooner for sooner, later in pairwise(pauses[:9]))
-    assert max(pauses) <= 300
-    assert 225 <= backoff(10**9, jitter=lambda: jitter) <= 300
 
 
 @pytest.mark.parametrize(("since", "seconds"), [(0, 30), (43_160, 30), (43_180.5, 19), (43_200, 0), (50_000, 0)])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 import pytest
 
 from onewrite import Applied, BeginOutcome, Begun, Busy, Deferred, Message, Missing, Rejected, TakenOver, Uncertain
 from onewrite.aws_lambda import sqs_handler
-from onewrite.sqs import Worker, WorkerStuck, state
+from onewrite.sqs import Worker, state
 from tests.support.fake_sqs import URL, FakeSqs, VirtualTime, client_error
 from tests.support.seams import worker_in
 
@@ -98,13 +97,6 @@ def test_dead_message_is_logged_with_its_error(mortal: FakeSqs, caplog: pytest.L
     until_it_is_dead(mortal, sqs_handler(identity)(fails))
     assert f"{NAMED}, attempt 3: ValueError at test_sqs_traces.py:" in last_words(caplog)
     assert caplog.records[-1].__dict__["onewrite"]["last_delivery"]
-
-
-def test_dead_message_is_logged_if_it_never_finished(mortal: FakeSqs, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(WorkerStuck):
-        worker(mortal, sqs_handler(identity)(lambda _: mortal.time.sleep(inf)), in_flight=5, wait=0).run()
-    assert NAMED in last_words(caplog)
-    assert "didn't finish in time" in last_words(caplog)
 
 
 def test_dead_message_is_logged_if_it_never_began(time: VirtualTime, caplog: pytest.LogCaptureFixture) -> None:

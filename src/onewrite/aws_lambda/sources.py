@@ -20,7 +20,6 @@ from onewrite.identity import Skip
 from onewrite.identity.envelopes import EVENT_FIELDS
 from onewrite.identity.record import DOCUMENTDB as DOCUMENTDB_ORIGIN
 from onewrite.identity.record import refuse_aggregated
-from onewrite.identity.s3 import is_s3_test
 
 _Event: TypeAlias = Mapping[str, Any] | list[Any]
 _LanedRecords: TypeAlias = Iterable[tuple[Hashable, Any]] | None
@@ -184,9 +183,10 @@ def _skip_s3_test(record: dict[str, Any]) -> Skip | None:
         content = json.loads(body)
         inner = field_at(content, "Message") if field_at(content, "Type") == "Notification" else None
         notification = json.loads(inner) if isinstance(inner, str) else content
-        return Skip("s3:TestEvent") if is_s3_test(notification) else None
     except (ValueError, RecursionError):  # not JSON, which the identity judges
         return None
+    is_test = (field_at(notification, "Event"), field_at(notification, "Service")) == ("s3:TestEvent", "Amazon S3")
+    return Skip("s3:TestEvent") if is_test else None
 
 
 def _read_receive_count(record: Any) -> int | None:

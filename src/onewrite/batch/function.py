@@ -13,7 +13,7 @@ all function calls that work on their messages. Two concurrent ones can then bot
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from operator import attrgetter
 from types import CodeType, TracebackType
@@ -23,7 +23,7 @@ from weakref import ref
 from onewrite.core.hook import hook
 from onewrite.errors import OnewriteError
 from onewrite.message import Message
-from onewrite.outcome import BeginOutcome, Begun, Busy, Uncertain
+from onewrite.outcome import Applied, BeginOutcome, Begun, Busy, Uncertain
 from onewrite.process.failures import find_caller_line
 
 ReturnValue: TypeAlias = BeginOutcome | Sequence[BeginOutcome] | None
@@ -123,9 +123,10 @@ def close_coroutine(value: object) -> None:
 
 
 _UNFINISHED = (
-    "A guarded write of this message had not ended when the function returned, so its outcome is unknown. Wait for every thread and task "
-    "before you return."
+    "A guarded write had not ended when the function returned. Its outcome is unknown. Await it, or wait for its thread or task, before you "
+    "return."
 )
+_ONLY_PREVIEWED = "The function returned the Applied of preview, which writes nothing. Return the outcome of a write."
 _read_name = attrgetter("id", "source")  # the same for a message and its parts
 
 
@@ -141,19 +142,29 @@ class Note(NamedTuple):
     line: int = 0
 
 
+class End(NamedTuple):
+    """The end of a function's call for one message. `notes`: the ends of guarded calls that the function didn't return."""
+
+    outcomes: tuple[BeginOutcome, ...] = ()
+    error: BaseException | None = None
+    notes: tuple[Note, ...] = ()
+
+
 class FunctionCall:
     """A call of a handler's function. Enter it as a context manager while the function runs.
 
     - `names`: the names of the messages that the function received
     - `guarded_calls`: the guarded calls that haven't settled their messages
+    - `previews`: the `Applied` that `preview` returned, for writes that the function has yet to make
     - `chain`: this call, then the one in whose function the handler was called, and so on
     """
 
-    __slots__ = ("_stored_outcomes", "_token", "chain", "guarded_calls", "is_running", "names")
+    __slots__ = ("_stored_outcomes", "_token", "chain", "guarded_calls", "is_running", "names", "previews")
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self.names = {*map(_read_name, messages)}
         self.guarded_calls: dict[GuardedCall, None] = {}
+        self.previews: list[Applied] = []
         self._stored_outcomes: dict[int, ref[BeginOutcome]] = {}  # the outcomes that stores returned, by their identity
 
     def __enter__(self) -> Self:
@@ -173,16 +184,33 @@ class FunctionCall:
         """Note that a store returned this outcome, so that it doesn't count as one of the function's own making."""
         self._stored_outcomes[id(outcome)] = ref(outcome)
 
-    def list_unreturned(self, message: Message, outcomes: Sequence[BeginOutcome]) -> tuple[Note, ...]:
-        """Return the ends of the guarded calls that left the message, or a part of it, unsettled, without those among the returned outcomes.
+    def list_ends(self, messages: Sequence[Message], returned: Iterable[tuple[BeginOutcome, ...]]) -> list[End]:
+        """Return the end of the call for each message, from the outcomes that the function returned for it.
 
-        Return nothing if the function made one of the returned outcomes itself.
+        The error is the first exception that the function caught, or that it didn't wait for.
         """
+        ends: list[End] = []
+        for message, outcomes in zip(messages, returned, strict=True):
+            notes = self.list_unreturned(message, outcomes) if self.guarded_calls or self.previews else ()
+            errors = [note.outcome for note in notes if isinstance(note.outcome, BaseException)]
+            unseen = [note.outcome for note in notes if not isinstance(note.outcome, BaseException)]
+            ends.append(End((*outcomes, *unseen), errors[0] if errors else None, notes))
+        return ends
+
+    def list_unreturned(self, message: Message, outcomes: Sequence[BeginOutcome]) -> tuple[Note, ...]:
+        """Return the ends of the guarded calls that leave the message unsettled, without those among the returned outcomes.
+
+        A call of the message itself or of a part of it counts, and so does one of a message that the function made. Return nothing if the
+        function made one of the returned outcomes itself.
+        """
+        if any(preview is outcome for preview in self.previews for outcome in outcomes):
+            return (Note(WrongReturn(_ONLY_PREVIEWED)),)
         for outcome in outcomes:
             stored = self._stored_outcomes.get(id(outcome))
             if stored is None or stored() is not outcome:
                 return ()
-        notes = [note for call in self.guarded_calls.copy() for note in call.list_notes(_read_name(message))]
+        other_names = self.names - {_read_name(message)}
+        notes = [note for call in self.guarded_calls.copy() for note in call.list_notes(other_names)]
         return tuple([note for note in notes if not any(note.outcome is outcome for outcome in outcomes)])
 
 
@@ -203,38 +231,41 @@ class GuardedCall:
         self.messages = messages = _find_messages(args, kwargs)
         self.outcomes: Sequence[BeginOutcome] = ()
         self.error: BaseException | None = None
-        self._line: tuple[CodeType | None, int] = None, 0
+        self._line = find_caller_line()
         self._claim: Begun | Uncertain | None = kwargs.get("finishes")
         self._replaced: Uncertain | None = kwargs.get("after")
         self._is_hint = is_hint
-        # The function calls that work on these messages: the one of this thread or task, and its outer ones, if the messages are theirs.
+        # The function calls that it belongs to: the one of this thread or task with its outer ones, and if the messages aren't its own,
+        # those that work on them.
         current, names = _current.get(), {*map(_read_name, messages or ())}
-        if current is not None and current.is_running and current.names >= names:
-            self._calls: Sequence[FunctionCall] = current.chain
-        else:
+        self._calls: Sequence[FunctionCall] = current.chain if current is not None and current.is_running else ()
+        if not self._calls or not self._calls[0].names >= names:
             calls = cast("set[FunctionCall]", hook.followers.copy())
-            self._calls = [call for call in calls if messages is None or not call.names.isdisjoint(names)]
+            others = [call for call in calls if messages is None or not call.names.isdisjoint(names)]
+            self._calls = [*self._calls, *[call for call in others if call not in self._calls]]
         if not is_hint:
             for call in self._calls:
                 call.guarded_calls[self] = None
 
     def fail(self, error: BaseException) -> None:
         """Record the exception with which the call ended."""
-        self.error, self._line = error, find_caller_line()
+        self.error = error
 
     def end(self, result: Any) -> Any:
         """Record the call's result, and return it. A call that has settled its messages is no longer listed."""
         members = cast("list[object]", result) if isinstance(cast("object", result), list) else [result]
         outcomes = [cast("BeginOutcome", member) for member in members if isinstance(member, _OUTCOMES)]
         current = _current.get()
-        for outcome in outcomes:
-            for call in (*(current.chain if current is not None and current.is_running else ()), *self._calls):
+        for call in {*self._calls, *(current.chain if current is not None and current.is_running else ())}:
+            for outcome in outcomes:
                 call.add_outcome(outcome)
+            if self._is_hint:
+                call.previews += [outcome for outcome in outcomes if isinstance(outcome, Applied)]
         if self._is_hint:
             return result
         unsettled = [outcome for outcome in outcomes if not outcome.settled]
         if unsettled:
-            self.outcomes, self.messages, self._line = unsettled, [each.message for each in unsettled], find_caller_line()
+            self.outcomes, self.messages = unsettled, [outcome.message for outcome in unsettled]
             if self._replaced is not None and all(isinstance(outcome, Begun) for outcome in unsettled):
                 self._forget_effect(self._replaced)  # its successor must be finished instead
             return result
@@ -256,11 +287,13 @@ class GuardedCall:
             self.outcomes = [outcome for outcome in self.outcomes if not _is_effect(outcome, claim)]
             self.messages = [outcome.message for outcome in self.outcomes]
 
-    def list_notes(self, name: tuple[str, str]) -> list[Note]:
-        """Return how the call ended for the message of this name, and for its parts; nothing if it has settled them."""
+    def list_notes(self, other_names: set[tuple[str, str]]) -> list[Note]:
+        """Return how the call ended for the messages that aren't among the others, or nothing if it has settled them."""
         if self.outcomes:
-            return [Note(outcome, *self._line) for outcome in self.outcomes if _read_name(outcome.message) == name]
-        if self.messages is None or name in map(_read_name, self.messages):
+            return [
+                Note(outcome, *self._line) for outcome in self.outcomes if _read_name(outcome.message) not in other_names
+            ]
+        if self.messages is None or not other_names.issuperset(map(_read_name, self.messages)):
             return [Note(self.error or UnfinishedWrite(_UNFINISHED), *self._line)]
         return []
 
@@ -285,37 +318,3 @@ def _find_messages(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[M
             if members and all(isinstance(member, Message) for member in members):
                 return cast("Sequence[Message]", members)
     return None
-
-
-# --- both together ----------------------------------------------------------------------------------------------------
-
-
-End: TypeAlias = tuple[BeginOutcome, ...] | BaseException
-"""The outcomes or the error of one message."""
-
-
-class Unreturned(tuple[BeginOutcome, ...]):  # noqa: SLOT001  # a kind of tuple has no slots
-    """The outcomes of a message whose guarded calls didn't all settle it. `notes`: the ends that the function didn't return."""
-
-    notes: tuple[Note, ...]
-
-    @property
-    def error(self) -> BaseException | None:
-        """The first exception that the function caught, or that it didn't wait for."""
-        return next((note.outcome for note in self.notes if isinstance(note.outcome, BaseException)), None)
-
-
-def with_unreturned(
-    returned: tuple[tuple[BeginOutcome, ...], ...], messages: Sequence[Message], call: FunctionCall
-) -> tuple[End, ...]:
-    """Return how the call ended for each message. The outcomes include those that left the message unsettled and weren't returned."""
-    ends: list[End] = []
-    for message, outcomes in zip(messages, returned, strict=True):
-        notes = call.list_unreturned(message, outcomes)
-        if not notes:
-            ends.append(outcomes)
-            continue
-        end = Unreturned((*outcomes, *[note.outcome for note in notes if not isinstance(note.outcome, BaseException)]))
-        end.notes = notes
-        ends.append(end)
-    return tuple(ends)

@@ -27,7 +27,6 @@ from onewrite.batch.function import (
     is_async,
     read_group_return,
     read_return,
-    with_unreturned,
 )
 from onewrite.batch.order import (
     HeldSources,
@@ -67,8 +66,8 @@ from onewrite.process.loops import is_inner_cancellation, run_in_loop
 GroupBy: TypeAlias = Callable[[Message], Hashable]
 TimeLeft: TypeAlias = Callable[[], float] | None
 """A function that returns the seconds left, or None if there is no deadline."""
-_CallEnd: TypeAlias = tuple[End, ...] | BaseException
-"""The outcomes or the error of each message of a call, or the error of the call."""
+_CallEnd: TypeAlias = Sequence[End] | BaseException
+"""The end of a call for each of its messages, or the error of the call."""
 _Steps: TypeAlias = Generator[tuple[Message, ...], _CallEnd, dict[int, Result]]
 """A generator that yields the messages of each call, receives the call's result, and returns the results by position."""
 R_co = TypeVar("R_co", bound=ReturnValue | Awaitable[ReturnValue], covariant=True)
@@ -451,10 +450,10 @@ class Handler(Generic[R]):
                 if state.has_failed or state.refusal is not None or held_sources.check(turn):
                     continue
                 message, seconds = state.messages[at], 0.0
-                end: End | None = error  # without time left, the group's error is the error of each message
+                end = None if error is None else End(error=error)  # without time left, it is the error of each message
                 if error is not None and not deadline.is_over:
                     fresh_state = self.read(state.record)  # the failed call can have changed the message
-                    end = fresh_state.refusal if isinstance(fresh_state.refusal, Exception) else None
+                    end = End(error=fresh_state.refusal) if isinstance(fresh_state.refusal, Exception) else None
                     # Keep the message if the identity isn't deterministic and now finds a different number of messages.
                     message = fresh_state.messages[at] if len(fresh_state.messages) == len(state.messages) else message
                 if end is None:
@@ -463,10 +462,10 @@ class Handler(Generic[R]):
                     seconds = self._monotonic() - call_began
                     if error is not None:
                         deadline.allow_for(seconds)
-                    end = call_end if isinstance(call_end, BaseException) else call_end[0]
+                    end = End(error=call_end) if isinstance(call_end, BaseException) else call_end[0]
                 seconds += share
                 if self._on_outcome is not None:
-                    self._call_hook(state.messages[at], unwrap_outcomes(end), seconds)
+                    self._call_hook(state.messages[at], unwrap_outcomes(end.outcomes, end.error), seconds)
                 state.end(end, seconds)
                 if state.has_failed:
                     held_sources.hold(state)
@@ -506,9 +505,9 @@ class Handler(Generic[R]):
             log(WARNING, text, self.name, describe_error(end, self.function), len(calls))
             return end, share
         for place, (state, at, _) in enumerate(calls):
-            message_end = end if isinstance(end, BaseException) else end[place]
+            message_end = End(error=end) if isinstance(end, BaseException) else end[place]
             if self._on_outcome is not None:
-                self._call_hook(state.messages[at], unwrap_outcomes(message_end), share)
+                self._call_hook(state.messages[at], unwrap_outcomes(message_end.outcomes, message_end.error), share)
             state.end(message_end, share)
         return None, share
 
@@ -522,9 +521,8 @@ class Handler(Generic[R]):
                 try:
                     with FunctionCall(messages) as call:
                         # Pass a new list, because the function owns it and can change it.
-                        end = self._read_return(self.function(messages[0] if is_single else [*messages]), messages)
-                        if call.guarded_calls:
-                            end = with_unreturned(end, messages, call)
+                        returned = self._read_return(self.function(messages[0] if is_single else [*messages]), messages)
+                        end = call.list_ends(messages, returned)
                 except Exception as error:
                     end = error
         except StopIteration as stop:
@@ -540,9 +538,8 @@ class Handler(Generic[R]):
                 try:
                     with FunctionCall(messages) as call:
                         value: Any = self.function(messages[0] if is_single else [*messages])
-                        end = self._read_return(await value if inspect.isawaitable(value) else value, messages)
-                        if call.guarded_calls:
-                            end = with_unreturned(end, messages, call)
+                        returned = self._read_return(await value if inspect.isawaitable(value) else value, messages)
+                        end = call.list_ends(messages, returned)
                 except BaseException as error:
                     # The function can have awaited a task of its own that was cancelled. That is a failure, not an exit.
                     if not isinstance(error, Exception) and not is_inner_cancellation(error):

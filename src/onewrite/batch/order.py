@@ -31,7 +31,7 @@ from heapq import heappop, heappush
 from itertools import count, pairwise, repeat
 from typing import Any, TypeAlias, cast
 
-from onewrite.batch.function import End, Note, Unreturned
+from onewrite.batch.function import End, Note
 from onewrite.batch.report import Result, is_settled
 from onewrite.errors import OnewriteError
 from onewrite.identity import Skip, record_id
@@ -90,14 +90,10 @@ class RecordState:
             return
         self.progress += 1
         self.seconds += seconds
-        if isinstance(end, BaseException):
-            self.error, self.has_failed = end, True
-        else:
-            self.outcomes += end
-            if isinstance(end, Unreturned):
-                self.unreturned += end.notes
-                self.error = end.error
-            self.has_failed = self.error is not None or not all(map(is_settled, end))
+        self.outcomes += end.outcomes
+        self.unreturned += end.notes
+        self.error = end.error
+        self.has_failed = end.error is not None or not all(map(is_settled, end.outcomes))
 
     def make_held_result(self) -> Result:
         """Return the result of a held record, whose next message wasn't processed."""

@@ -18,7 +18,7 @@ from itertools import filterfalse
 from operator import attrgetter
 from typing import Any, get_args
 
-from onewrite.batch.function import End, Note, UnfinishedWrite, Unreturned
+from onewrite.batch.function import Note, UnfinishedWrite, WrongReturn
 from onewrite.batch.source import Response, Source
 from onewrite.core.log import catch_log_errors, log, logger
 from onewrite.core.values import format_nearest_moment
@@ -116,7 +116,7 @@ class Result:
     @property
     def reported(self) -> Reported:
         """The value for hooks and counts."""
-        return Skip() if self.skipped else unwrap_outcomes(self.outcomes if self.error is None else self.error)
+        return Skip() if self.skipped else unwrap_outcomes(self.outcomes, self.error)
 
 
 def _rank(outcome: BeginOutcome) -> tuple[int, float]:
@@ -135,15 +135,13 @@ def _rank(outcome: BeginOutcome) -> tuple[int, float]:
             return 3, 0.0
 
 
-def unwrap_outcomes(end: End) -> Reported:
-    """Return the only outcome by itself, and None without outcomes, as functions return them. Return an error unchanged."""
-    if isinstance(end, BaseException):
-        return end
-    if isinstance(end, Unreturned) and end.error is not None:
-        return end.error
-    if len(end) > 1:
-        return tuple(end)
-    return end[0] if end else None
+def unwrap_outcomes(outcomes: tuple[BeginOutcome, ...], error: BaseException | None) -> Reported:
+    """Return the error, if there is one. Otherwise return the only outcome by itself, or None without outcomes, as functions return them."""
+    if error is not None:
+        return error
+    if len(outcomes) > 1:
+        return outcomes
+    return outcomes[0] if outcomes else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +276,8 @@ def describe_failure(result: Result, function: object, attempt: int | None, *, w
     note = next((note for note in result.unreturned if note.outcome is cause), None)
     line, reason = None if error is None else find_user_line(error, function), _describe_reason(result)
     if note is not None:
-        if not isinstance(error, UnfinishedWrite):
-            kind = "not returned" if error is None else "caught by the function, so its write isn't settled"
+        if not isinstance(error, UnfinishedWrite | WrongReturn):
+            kind = "not returned" if error is None else "caught by the function, and its write isn't settled"
             reason = kind if reason is None else f"{kind}; {reason}"
         if note.code is not None:
             line = format_line(note.code, note.line)

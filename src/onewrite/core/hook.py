@@ -4,6 +4,7 @@ an error that names a missing argument.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature, unwrap
@@ -12,6 +13,9 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 from onewrite.core.ledgers.entry import check_message
 from onewrite.errors import InvalidMessage, InvalidUpdate
 from onewrite.message import Message
+
+if sys.version_info >= (3, 12):
+    from inspect import markcoroutinefunction
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -84,12 +88,10 @@ def as_async(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[A
 def followed_async(
     method: Callable[Concatenate[Any, P], T], *, is_hint: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the method like `as_async`, with calls that can be followed."""
+    """Return the method like `as_async`, with calls that can be followed. A call begins before it is awaited, which its caller might forget."""
     function = as_async(method)
 
-    @wraps(function)
-    async def call(*args: Any, **kwargs: Any) -> Any:
-        followed_call = hook.begin(args, kwargs, is_hint=is_hint) if hook.followers else None
+    async def finish(followed_call: FollowedCall | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         try:
             result = await function(*args, **kwargs)
         except BaseException as error:
@@ -97,6 +99,14 @@ def followed_async(
             raise
         return result if followed_call is None else followed_call.end(result)
 
+    finish.__qualname__ = function.__qualname__  # for Python's warning about a coroutine that was never awaited
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        return finish(hook.begin(args, kwargs, is_hint=is_hint) if hook.followers else None, args, kwargs)
+
+    if sys.version_info >= (3, 12):
+        markcoroutinefunction(call)  # mocks need this mark, which Python 3.11 doesn't have
     return call
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
 from onewrite.identity.record import (
     Attributes,
+    OneMessage,
     Record,
-    Skip,
     describe_type,
     make_decoder,
     make_message,
@@ -25,7 +25,7 @@ from onewrite.message import Message
 _HEXADECIMAL = re.compile("[0-9A-Fa-f]{1,64}")  # S3 uses 16 or 18 digits
 
 
-def s3_object() -> Callable[[Record], Message | Skip]:
+def s3_object() -> OneMessage:
     """Return an identity that reads an S3 notification: bucket, key, S3's sequencer, and the event's name.
 
     The notification can reach Lambda directly, through SQS, through SNS with `sns(...)`, or through EventBridge with
@@ -33,15 +33,13 @@ def s3_object() -> Callable[[Record], Message | Skip]:
     notification's record, with a URL-encoded key; from EventBridge it is the detail.
 
     Stable: S3 repeats the sequencer if it sends an event twice. Not stable: a repeated upload is a new event. Only creations
-    and removals have a sequencer; other events, such as restores, are refused. S3's test message for a new destination,
-    `s3:TestEvent`, is skipped.
+    and removals have a sequencer; other events, such as restores, are refused. A handler skips S3's test message for a new
+    destination, `s3:TestEvent`.
     """
     decode = make_decoder(float)  # a notification has no fractions
 
-    def identify(record: Record) -> Message | Skip:
+    def identify(record: Record) -> Message:
         body = parse_body(record, decode)
-        if is_s3_test(body):
-            return Skip("s3:TestEvent")
         entry, event, name = _read_object_event(record, body)
         bucket = require_text(record, "its bucket's name", read_part(record, "bucket", event).get("name"))
         changed_object = read_part(record, "object", event)
@@ -53,14 +51,6 @@ def s3_object() -> Callable[[Record], Message | Skip]:
         return make_message(record, f"{source}@{sequence}/{name}", source=source, sequence=sequence, body=entry)
 
     return identify
-
-
-def is_s3_test(body: object) -> bool:
-    """Whether this is the test message that S3 sends when you set up a notification."""
-    if not isinstance(body, Mapping):
-        return False
-    notification = cast("Mapping[str, object]", body)
-    return notification.get("Event") == "s3:TestEvent" and notification.get("Service") == "Amazon S3"
 
 
 def _read_object_event(record: Record, body: Any) -> tuple[Record, Record, str]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import PurePath
+from traceback import walk_stack, walk_tb
 from types import CodeType, FrameType
 from typing import Any, cast
 
@@ -63,12 +64,7 @@ def find_reason(error: BaseException) -> str | None:
 
 def find_user_line(error: BaseException, function: object) -> str | None:
     """Return the file, line, and function of the innermost frame of the user's code in the error's traceback, or None."""
-    places: list[tuple[FrameType, int]] = []
-    trace = error.__traceback__
-    while trace is not None:
-        places.append((trace.tb_frame, trace.tb_lineno))
-        trace = trace.tb_next
-    return find_innermost_line(places, function)
+    return _find_innermost_line(walk_tb(error.__traceback__), function)
 
 
 def shorten_name(qualified_name: str) -> str:
@@ -91,7 +87,7 @@ def _find_wrapped(function: Any) -> Any:
     return function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
 
 
-def find_innermost_line(places: Iterable[tuple[FrameType, int]], function: object) -> str | None:
+def _find_innermost_line(places: Iterable[tuple[FrameType, int]], function: object) -> str | None:
     """Return the file, line, and function of the innermost frame in the user's code, or None without one.
 
     `places` are frames with their lines, outermost first.
@@ -114,11 +110,8 @@ def find_thread_line(ident: int | None, function: object) -> str | None:
     """Return the line of the user's code that a thread is executing, or None if it executes none."""
     frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # documented, in spite of its name
     frame = None if ident is None else frames.get(ident)
-    places: list[tuple[FrameType, int]] = []
-    while frame is not None:
-        places.append((frame, frame.f_lineno))
-        frame = frame.f_back
-    return _choose_line([*reversed(places)], function)
+    places = [] if frame is None else [*walk_stack(frame)]
+    return _choose_line(places[::-1], function)
 
 
 def find_coroutine_line(coroutine: object, function: object) -> str | None:
@@ -138,7 +131,7 @@ def find_coroutine_line(coroutine: object, function: object) -> str | None:
 
 def _choose_line(places: list[tuple[FrameType, int]], function: object) -> str | None:
     """Return the innermost line of the user's code, or else the innermost line of all, or None without places."""
-    line = find_innermost_line(places, function)
+    line = _find_innermost_line(places, function)
     return _format_line(*places[-1]) if line is None and places else line
 
 

@@ -140,7 +140,7 @@ class WorkerThreads:
         self._workers = ThreadPool("onewrite-work", self._lock, timing.conditions, max_threads, self._work)
         self._timer = timing.conditions(self._lock)
         self._next_round = inf  # the time at which the timer wakes on its own
-        self._refusal_logged_at = self._slow_logged_at = -inf
+        self._warned_at: dict[str, float] = {}  # the time of the last warning of each kind
         self.failure: BaseException | None = None
         self._is_over = False
 
@@ -202,17 +202,13 @@ class WorkerThreads:
             if self.state.is_stopping and not self.state.is_busy:
                 self._is_over = self._is_over or self.failure is not None or not self.state.reserved_messages
             returns = self.state.to_log()
-            refusal, slow = self._find_refused_thread(now), self._find_slow_request(now)
-            if not (overdue_loads or returns or loop_change or refusal or slow or self._is_over):  # log these before waiting
+            warnings = self._list_warnings(now)
+            if not (overdue_loads or returns or loop_change or warnings or self._is_over):  # log these before waiting
                 self._next_round = min(self.state.find_next_due(now), now + BEAT)
                 self._timer.wait(max(0.0, self._next_round - now))
                 self._next_round = inf
-        if loop_change is not None:
-            self._journal.warn(loop_change)
-        if refusal is not None:
-            self._journal.warn(f"The system refused a thread: {refusal}. {_MORE_THREADS}")
-        if slow is not None:
-            self._journal.warn(f"{slow} The worker waits for this call, and ends if it hangs. Check why it doesn't return.")
+        for warning in ([] if loop_change is None else [loop_change]) + warnings:
+            self._journal.warn(warning)
         for load in overdue_loads:
             self._journal.log_overdue(load.members, self._limits.timeout, self._find_place(load))
             if self._tasks is not None:
@@ -229,21 +225,19 @@ class WorkerThreads:
             return None
         return trouble or "The event loop responds again."
 
-    def _find_refused_thread(self, now: float) -> str | None:
-        """Return why the system refused a thread, once a minute at most."""
+    def _list_warnings(self, now: float) -> list[str]:
+        """Return lines for the log about a refused thread and a slow request to SQS, each once a minute at most."""
         refusal = self._workers.refusal or (None if self._tasks is None else self._tasks.refusal)
-        if refusal is None or now < self._refusal_logged_at + SUMMARY:
-            return None
-        self._refusal_logged_at, self._workers.refusal = now, None
-        return refusal
-
-    def _find_slow_request(self, now: float) -> str | None:
-        """Return a description of a request to SQS that has taken very long, once a minute at most."""
         slow = self.watch.describe_slow(_SLOW + self._limits.wait)
-        if slow is None or now < self._slow_logged_at + SUMMARY:
-            return None
-        self._slow_logged_at = now
-        return slow
+        warnings = {
+            "refusal": None if refusal is None else f"The system refused a thread: {refusal}. {_MORE_THREADS}",
+            "slow": slow and f"{slow} The worker waits for this call, and ends if it hangs. Check why it doesn't return.",
+        }
+        due = {kind: text for kind, text in warnings.items() if text and now >= self._warned_at.get(kind, -inf) + SUMMARY}
+        self._warned_at.update(dict.fromkeys(due, now))
+        if "refusal" in due:
+            self._workers.refusal = None
+        return [*due.values()]
 
     def _decide_to_stop(self, now: float) -> None:
         """Stop if asked, if nothing is left to do, or if the worker hangs, which becomes its failure."""
