@@ -6,14 +6,14 @@ import pytest
 
 from onewrite import Applied, Message
 from onewrite.batch.report import Result
-from onewrite.sqs.state import Hide, Limits, WorkerState, compute_extension
+from onewrite.sqs.state import MAX_BYTES, MAX_MESSAGE, Hide, Limits, WorkerState, compute_extension
 from onewrite.sqs.waiting import Load
 
 
-def worker_state(*, fifo: bool = False) -> WorkerState:
-    """One queue with a visibility timeout of 30 seconds, and 20 slots."""
+def worker_state(*, fifo: bool = False, slots: int = 20) -> WorkerState:
+    """One queue with a visibility timeout of 30 seconds."""
     limits = Limits(
-        20, timeout=300.0, grace=5.0, wait=20, stop_when_empty=False, has_groups=False, backoff=lambda tries: 2.0**tries
+        slots, timeout=300.0, grace=5.0, wait=20, stop_when_empty=False, has_groups=False, backoff=lambda tries: 2.0**tries
     )
     return WorkerState(limits, visibility=30, is_fifo=fifo)
 
@@ -67,7 +67,23 @@ def test_messages_behind_a_lost_group_message_do_not_begin() -> None:
     assert names(found.to_hide(21.0)) == ["c"]
 
 
-# how long something waits, and how long SQS hides a message
+def test_worker_receives_no_more_than_it_can_hold() -> None:
+    found = worker_state(slots=10_000)
+    body = "x" * MAX_MESSAGE
+    while (request := found.to_receive(0.0)) is not None:
+        messages = [{"MessageId": "m", "ReceiptHandle": "h", "Body": body} for _ in range(request.number)]
+        found.take_in(request, messages, 0.0, 0.0)
+    assert MAX_BYTES - 10 * MAX_MESSAGE < found.bytes_at_hand <= MAX_BYTES
+
+
+@pytest.mark.parametrize(("size", "requests"), [(10, 2), (9, 1)])
+def test_requests_become_more_after_a_full_response(size: int, requests: int) -> None:
+    found = worker_state(slots=100)
+    bring(found, *[f"m{number}" for number in range(size)])
+    assert [found.to_receive(0.0) is not None for _ in range(3)] == [number < requests for number in range(3)]
+
+
+# how long SQS hides a message
 
 
 @pytest.mark.parametrize(("since", "seconds"), [(0, 30), (43_160, 30), (43_180.5, 19), (43_200, 0), (50_000, 0)])
