@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,8 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return limits
 
 
-def by_body(record: object) -> Message:
-    return Message(str(record["body"]))  # type: ignore[index]
+def by_body(record: Any) -> Message:
+    return Message(str(record["body"]))
 
 
 def applied(message: Message) -> Applied:

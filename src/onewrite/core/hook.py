@@ -89,7 +89,7 @@ def followed_async(
     method: Callable[Concatenate[Any, P], T], *, is_hint: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Return the method like `as_async`, with calls that can be followed. A call begins before it is awaited, which its caller might forget."""
-    function = as_async(method)
+    function: Any = as_async(method)
 
     async def finish(followed_call: FollowedCall | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         try:
@@ -102,12 +102,12 @@ def followed_async(
     finish.__qualname__ = function.__qualname__  # for Python's warning about a coroutine that was never awaited
 
     @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
         return finish(hook.begin(args, kwargs, is_hint=is_hint) if hook.followers else None, args, kwargs)
 
     if sys.version_info >= (3, 12):
         markcoroutinefunction(call)  # mocks need this mark, which Python 3.11 doesn't have
-    return call
+    return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", call)
 
 
 def _report_error(
