@@ -170,7 +170,7 @@ class Judge:
         return True
 
     def run_in_mode(self, work: Callable[[], T]) -> T:
-        """Return the result of the work. If something is in the way of the mode, do the work again in another mode."""
+        """Return the result of the work. If it encounters an obstacle, do the work again in the mode that follows."""
         while True:
             try:
                 return work()

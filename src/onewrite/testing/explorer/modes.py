@@ -1,8 +1,9 @@
-"""The modes of an exploration, and the mode that follows if something is in the way. Pure.
+"""The modes of an exploration, and the mode that follows each obstacle. Pure.
 
-An exploration first runs the handler for each trial. It then continues in the fastest mode, which assumes most: deliveries share one
-process and overlap, all deliveries of a message are alike, and the handler's behavior depends only on the responses that it received.
-Where an assumption doesn't hold, a trial raises `WrongModeError`, and the search starts again in the mode of `find_next`.
+An exploration first runs the handler for each trial. It then continues in the fastest mode, which makes three assumptions. Deliveries
+share one process and overlap. All deliveries of a message are alike. The handler's behavior depends only on the responses that it
+received. If an assumption turns out to be wrong, a trial raises `WrongModeError`, and the search starts again in the mode that
+`find_next` returns.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from enum import Enum, auto
 class Handling(Enum):
     """What a schedule does with the handler."""
 
-    RUN = auto()  # it runs
-    COMPARED = auto()  # it runs, and its behavior is compared with the recorded behavior
-    RECALLED = auto()  # its recorded behavior is recalled; it runs only where that isn't known yet
+    RUN = auto()  # The handler runs.
+    COMPARED = auto()  # The handler runs, and its behavior is compared with the recorded behavior.
+    RECALLED = auto()  # The handler runs only if its behavior isn't recorded yet.
 
 
 class Processes(Enum):
@@ -28,11 +29,11 @@ class Processes(Enum):
 
 
 class Deliveries(Enum):
-    """What a handler can notice of a redelivery."""
+    """The differences between two deliveries of a message that a handler can notice."""
 
-    ALIKE = auto()  # nothing
+    ALIKE = auto()  # none
     NUMBERED = auto()  # the number of the delivery, for example by Lambda's request ID
-    LATER = auto()  # the number of the delivery, and that time has passed since the previous one
+    LATER = auto()  # the number of the delivery, and the time since the previous one
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,12 @@ class Mode:
 
 
 class Obstacle(Enum):
-    """What is in the way of a mode."""
+    """The reason why a trial can't continue in its mode."""
 
-    MEMORY = auto()  # the handler behaved differently after the same responses
-    NAMED_DELIVERY = (
-        auto()
-    )  # the response depends on the delivery that sent the request, and not only on the contents of the store
-    LEASE = auto()  # a delivery encountered another delivery's lease, which makes the time of a redelivery matter
-    LOCK = auto()  # a delivery waits for a lock that a paused delivery holds
+    MEMORY = auto()  # The handler behaved differently after the same responses.
+    NAMED_DELIVERY = auto()  # A response depends on the delivery that sent the request, and not only on the store.
+    LEASE = auto()  # A delivery encountered another delivery's lease, and the time of a redelivery matters.
+    LOCK = auto()  # A delivery waits for a lock that a paused delivery holds.
 
 
 class WrongModeError(Exception):

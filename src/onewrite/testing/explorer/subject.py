@@ -395,7 +395,7 @@ class Subject:
             self.recall.release_paused()
 
     def _are_deliveries_numbered(self) -> bool:
-        """Whether two deliveries of one message can send different requests: transactions and tokens contain the delivery's name."""
+        """Whether two deliveries of one message can send different requests. Transactions and tokens contain the delivery's name."""
         is_compared = self.mode.handling is Handling.COMPARED
         return is_compared or self.mode.deliveries is not Deliveries.ALIKE or self.threads.names_used
 

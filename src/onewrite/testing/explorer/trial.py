@@ -689,4 +689,4 @@ class TrialFromMemory(Trial):
         call.resume(self._hide_other_attempts(delivery, answer), index)
 
     def _leave_process(self, delivery: Delivery, *, has_died: bool) -> None:
-        """Do nothing: processes without memory are interchangeable."""
+        """Do nothing, because processes without memory are interchangeable."""
