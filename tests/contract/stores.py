@@ -397,8 +397,7 @@ BY_ITSELF = "aioboto3 holds boto3 back, so `make aioboto3` tries it in an enviro
 
 
 @contextmanager
-def _dynamodb(engines: Engines, *, name: str, kind: str) -> Iterator[MakeIn]:
-    server: TablePlace = engines.get(name, TABLES[name])
+def open_tables(server: TablePlace, kind: str) -> Iterator[MakeIn]:
     with ExitStack() as stack:
         resource: Any = boto3.resource("dynamodb", **server.client)
         stack.callback(resource.meta.client.close)
@@ -441,8 +440,7 @@ def _mongomock(engines: Engines, *, asynchronous: bool) -> Iterator[MakeIn]:
 
 
 @contextmanager
-def _mongodb(engines: Engines, *, name: str, asynchronous: bool) -> Iterator[MakeIn]:
-    server: CollectionPlace = engines.get(name, COLLECTIONS[name])
+def open_collections(server: CollectionPlace, *, asynchronous: bool) -> Iterator[MakeIn]:
     with pymongo.MongoClient[Mapping[str, Any]](server.uri) as client, asyncio.Runner() as runner:
         collection = client[server.database][server.collection]
         opened = pymongo.AsyncMongoClient[Mapping[str, Any]](server.uri) if asynchronous else None
@@ -453,6 +451,10 @@ def _mongodb(engines: Engines, *, name: str, asynchronous: bool) -> Iterator[Mak
         yield _making(guard, lambda guarded, place: MongoShop("mongod", guarded, collection, done, place, target))
         if opened is not None:
             runner.run(opened.close())
+
+
+def _on_server(servers: Any, name: str, opener: Any, engines: Engines) -> AbstractContextManager[MakeIn]:
+    return opener(engines.get(name, servers[name]))
 
 
 def _awaited(runner: asyncio.Runner) -> Done:
@@ -471,12 +473,13 @@ def _openers() -> Iterator[tuple[str, Opener]]:
         yield f"moto {'client' if plain_client else 'table'}", partial(_moto, plain_client=plain_client)
     for name in TABLES:
         for kind in ("table", "client", "lean client", "async client", "async table"):
-            yield f"{name} {kind}", partial(_dynamodb, name=name, kind=kind)
+            yield f"{name} {kind}", partial(_on_server, TABLES, name, partial(open_tables, kind=kind))
     for asynchronous in (False, True):
         yield f"mongomock{' async' * asynchronous}", partial(_mongomock, asynchronous=asynchronous)
     for name in COLLECTIONS:
         for asynchronous in (False, True):
-            yield f"{name}{' async' * asynchronous}", partial(_mongodb, name=name, asynchronous=asynchronous)
+            opener = partial(open_collections, asynchronous=asynchronous)
+            yield f"{name}{' async' * asynchronous}", partial(_on_server, COLLECTIONS, name, opener)
 
 
 OPENERS: dict[str, Opener] = dict(_openers())
