@@ -169,11 +169,17 @@ CLOSED: dict[str, Any] = {**ENTITY, "closed": True}
         ({**FOURTH, "ow_@s": Decimal(7)}, Stale(M5, 7, CLOSED)),
         ({**FOURTH, "ow_@s": Decimal(2)}, Deferred(M5, 3, CLOSED)),
         ({**FOURTH, "ow_@s": Decimal(5), "ow_t": TOKEN}, Rejected(M5, CLOSED, settled=True)),  # its answer was lost
+        (FOURTH, Rejected(M5, CLOSED)),  # nothing explains the refusal
     ],
 )
 def test_change_before_the_mark_moves_is_reported(held: Any, expected: object) -> None:
     flow = flows(InSequence(first=2)).write(M5, {**CLOSE, "rejected_ok": True})
     assert play(flow, refusal(FOURTH), refusal(held))[0] == expected
+
+
+def test_record_of_a_refusal_that_does_not_fit_is_an_error() -> None:
+    with pytest.raises(EntityTooLarge):
+        play(flows(InSequence()).write(M5, {**CLOSE, "rejected_ok": True}), refusal(FOURTH), too_large(), refusal(FOURTH))
 
 
 # --- names of attempts, clocks and sizes ------------------------------------------------------------------------------
