@@ -18,7 +18,7 @@ from pymongo import WriteConcern
 
 from onewrite import ConfigurationError, Message, OnewriteError, SeenIds
 from onewrite.dynamodb import GuardedTable
-from onewrite.testing import UnsupportedByStandIn, dynamodb_stream_event, mongod, mongomock_collection, moto_table
+from onewrite.testing import UnsupportedByStandIn, dynamodb_stream_event, explore, mongod, mongomock_collection, moto_table
 
 FIRST = Message("m1", source="s", sequence=1)
 
@@ -140,6 +140,38 @@ def test_closed_table_refuses_requests() -> None:
         pass
     with pytest.raises(ConfigurationError, match="closed"):
         table.get_item(Key={"orderId": "o-1"})
+
+
+def list_tables() -> list[str]:
+    client = boto3.client("dynamodb", region_name="eu-west-1")
+    names = client.list_tables()["TableNames"]
+    client.close()
+    return names
+
+
+def test_table_without_a_block_exists_as_long_as_its_client() -> None:
+    client = moto_table().meta.client
+    assert client.list_tables()["TableNames"] == ["orders"]
+    del client
+    with moto.mock_aws():
+        assert list_tables() == []
+
+
+def test_closing_a_replaced_table_keeps_the_newer_one() -> None:
+    first = moto_table()
+    with moto_table():
+        first.close_stand_in()
+        assert list_tables() == ["orders"]
+
+
+def test_exploration_closes_the_tables_of_its_world() -> None:
+    def build(table: Any) -> Any:
+        return lambda message: table.put_item(Item={"orderId": message})
+
+    exploration = explore(build, ["o-1"], moto_table, lambda table: table.scan()["Items"])
+    with moto.mock_aws():
+        assert list_tables() == []
+    exploration.assert_effectively_once()
 
 
 def test_the_callers_account_and_endpoint_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

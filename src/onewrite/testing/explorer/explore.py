@@ -25,6 +25,7 @@ from onewrite.testing.explorer.schedule import Bounds, Reorder, check_count, enc
 from onewrite.testing.explorer.search import EverySchedule, OneSchedule, RandomSchedules, Schedules, confirm, shorten
 from onewrite.testing.explorer.subject import Handler, Stores, Subject
 from onewrite.testing.model.databases import World
+from onewrite.testing.standins.stores import closing_opened_tables
 from onewrite.testing.taps.everywhere import current_listener, taps
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ def _explore_with_taps(arguments: Arguments, nodeid: str | None, show: Callable[
     # The handler of one exploration can start another exploration.
     current_listener.set(None)
     current_call.set(None)
-    with taps.on(), _own_log_silenced(), _garbage_collected_rarely():
+    with taps.on(), _own_log_silenced(), _garbage_collected_rarely(), closing_opened_tables():
         start = time.perf_counter()
         subject = Subject(
             arguments.build,

@@ -7,11 +7,13 @@ the worst of the remaining differences. Lost responses and failovers need a serv
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from copy import deepcopy
 from functools import cache, partial
 from json import dumps
@@ -59,26 +61,36 @@ def moto_table(
         close = stack.pop_all().close
     table.close_stand_in = close
     weakref.finalize(table.meta.client, close)  # a guarded store keeps the client, but possibly not the Table
+    if (opened := _opened_tables.get()) is not None:
+        opened.callback(close)
     return table
+
+
+_opened_tables: ContextVar[ExitStack | None] = ContextVar("onewrite.testing.opened_tables", default=None)
+
+
+@contextmanager
+def closing_opened_tables() -> Generator[None, None, None]:
+    """At the end of the block, close every table that was opened in it. Reference cycles could keep one open, and moto active, for long."""
+    with ExitStack() as opened:
+        token = _opened_tables.set(opened)
+        try:
+            yield
+        finally:
+            _opened_tables.reset(token)
 
 
 @contextmanager
 def moto_tables() -> Generator[MakeTable, None, None]:
     """Create tables that are removed when the block ends. Creating one again is faster than a write to it."""
-    with _shared_mock.open() as account:
-        names: set[str] = set()
+    with _shared_mock.open() as account, ExitStack() as made:
 
         def make(name: str = "orders", key: str = "orderId", **options: Any) -> Any:
-            request = table_request(name, key, **options)
-            names.add(request["TableName"])
-            table = account.put(request)
-            table.close_stand_in = partial(account.remove, [request["TableName"]])
+            table = account.put(table_request(name, key, **options))
+            made.callback(table.close_stand_in)
             return table
 
-        try:
-            yield make
-        finally:
-            account.remove(names)
+        yield make
 
 
 class _Account:
@@ -99,6 +111,8 @@ class _Account:
         patch_client(self._client)
         self._client.meta.events.register("before-parameter-build.dynamodb", self._check_open)
         self._table_class: Any = None
+        self._numbers = itertools.count()
+        self._newest: dict[str, int] = {}  # the number of the last table that was created with each name
 
     def put(self, request: Mapping[str, Any]) -> Any:
         """Create an empty table, which replaces an existing table of this name, and return it."""
@@ -120,10 +134,21 @@ class _Account:
 
             methods = {"__enter__": enter, "__exit__": leave, "__module__": kind.__module__}
             self._table_class = type(kind.__name__, (kind,), methods)
-        return self._table_class(name, client=self._resource.meta.client)
+        table = self._table_class(name, client=self._copy_client())
+        self._newest[name] = number = next(self._numbers)
+        table.close_stand_in = partial(self._remove, name, number)
+        return table
 
-    def remove(self, names: Iterable[str]) -> None:
-        for name in names:
+    def _copy_client(self) -> Any:
+        """Return a client object that shares everything with the account's client. A table exists as long as its own object does."""
+        client: Any = object.__new__(
+            type(self._client)
+        )  # botocore's __getattr__ doesn't survive `copy`, and a new client takes long
+        vars(client).update(vars(self._client))
+        return client
+
+    def _remove(self, name: str, number: int) -> None:
+        if self._newest.get(name) == number:  # a newer table with this name stays
             self._tables.pop(name, None)
 
     def close(self) -> None:
