@@ -183,7 +183,7 @@ def make_ledger_facts(code: str) -> Facts:
 
 def make_sample_facts(*items: dict[str, Any]) -> Facts:
     images = [make_image(typed_values(item), ("orderId",)) for item in items]
-    return Facts(sample=EntitySample(tuple(images), 1_790_000_000.0, {}))
+    return Facts(sample=EntitySample(tuple(images), 1_790_000_000.0))
 
 
 def read_items(table: Any) -> list[dict[str, Any]]:

@@ -187,8 +187,8 @@ def test_inspect_reports_entity_without_ledger(place: Place, capsys: pytest.Capt
     place.put(n=1)
     assert place.run("inspect", "--message", "m1") == 0
     out = capsys.readouterr().out
-    assert "The entity has nothing of onewrite." in out
-    assert "The entity has no ledger yet" in out
+    assert "The entity doesn't contain data of onewrite." in out
+    assert "The entity doesn't have a ledger yet" in out
     assert place.run("inspect", entity="missing") == 3
     assert "There is no entity" in capsys.readouterr().err
 

@@ -49,7 +49,7 @@ def test_repair_writes_nothing_if_entity_changed_after_the_read(
 
     monkeypatch.setattr(repair, "_write", after_another)
     assert place.run(*act, "--yes") == 1
-    assert "Another writer changed the entity in the meantime, so nothing was written" in capsys.readouterr().err
+    assert "Another writer changed the entity in the meantime. Nothing was written" in capsys.readouterr().err
     assert place.apply(ledger, MESSAGES[-1], FRESH) in (["Duplicate", "Duplicate"], ["Stale", "Duplicate"])
     monkeypatch.undo()
 

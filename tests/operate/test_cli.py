@@ -125,7 +125,7 @@ def test_question_fails_if_stdin_is_closed(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(sys, "stdin", None)
     assert main() == 2
     sys.stdin.close()
-    assert "onewrite: The question got no answer" in capsys.readouterr().err
+    assert "onewrite: The question wasn't answered" in capsys.readouterr().err
 
 
 def test_package_runs_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -218,7 +218,7 @@ def test_operator_command_of_a_table_needs_no_target(
     assert main(["relay", *OF_THE_TABLE, "--restart", source, "--yes"]) == 0
     assert main(["relay", *OF_THE_TABLE, "--once"]) == 2
     assert "Pass --to" in capsys.readouterr().err
-    with pytest.raises(ConfigurationError, match="no destination"):
+    with pytest.raises(ConfigurationError, match="doesn't have a destination"):
         make_relay({**NOTHING, "table": "orders"}, Outbox("shop/orders"), None).sweep()
 
 

@@ -153,8 +153,8 @@ def test_control_characters_cannot_forge_a_log_line() -> None:
     [
         ("corner_shop", "module:handler"),
         ("./corner_shop.py:ship", "module:handler"),
-        ("cornershop:ship", "no module 'cornershop'"),
-        ("corner_shop.handlers:ship", "no module 'corner_shop.handlers'"),
+        ("cornershop:ship", "the module 'cornershop' is neither in"),
+        ("corner_shop.handlers:ship", "the module 'corner_shop.handlers' is neither in"),
         ("corner_shop:shap", "no 'shap'"),
         ("corner_shop:plain", "@sqs_handler"),
         ("corner_shop:stream", "Kinesis"),

@@ -56,9 +56,8 @@ def buried(seconds: int) -> EntityImage:
     return entity("dead", ow_tombstone=tombstone)
 
 
-def sample(*entities: EntityImage, **expires: float) -> EntitySample:
-    """`expires`: when each entity of these names goes."""
-    return EntitySample(entities, NOW, {f'{{"id": "{name}"}}': moment for name, moment in expires.items()})
+def sample(*entities: EntityImage) -> EntitySample:
+    return EntitySample(entities, NOW)
 
 
 def module(ledger: Ledger, place: str = "the table orders", **more: Any) -> Module:
@@ -129,8 +128,6 @@ def test_doctor_states_the_redrive_deadline_of_fifo_dead_letters() -> None:
     assert late.format("14 days") in checked("ledger-retention", default).text
     assert "18 days in total" in checked("ledger-retention", default).text
     assert late.format("15 days") in checked("tombstone-retention", default).text
-    ttl = replace(facts, expiry=("expiresAt",), sample=sample(entity("e"), e=NOW + 16 * DAY))
-    assert late.format("16 days") in checked("ttl", ttl).text
     longer = replace(facts, module=module(days(18), tombstones=Tombstones(timedelta(days=18))))
     assert "Redrive" not in checked("ledger-retention", longer).text + checked("tombstone-retention", longer).text
 
@@ -176,39 +173,6 @@ def test_sample_labels_name_ledgers_without_a_module() -> None:
     unknown = Facts(queue=QUEUE, sample=sample(entity(ow_l="ow2 14d")))
     assert state("order", unknown) == "not checked"
     assert state("ledger-retention", Facts(queue=replace(QUEUE, retention=14 * DAY + 1), sample=sample(entity()))) == "error"
-
-
-@pytest.mark.parametrize(
-    ("queue", "dead", "left", "expected"),
-    [
-        (QUEUE, None, 4 * DAY - 1, "error"),
-        (QUEUE, None, 4 * DAY, "passed"),
-        (QUEUE, None, -1, "not checked"),
-        # Dead letters that may not be read may be kept for longer than the queue keeps a message.
-        (WITH_DEAD, DENIED, 4 * DAY - 1, "error"),
-        (WITH_DEAD, DENIED, 6 * DAY, "not checked"),
-    ],
-)
-def test_last_expiry_decides_the_ttl_check(queue: Queue, dead: Any, left: int, expected: str) -> None:
-    guarded = {"a": NOW + 1, "b": NOW + left} if left > 0 else {"a": NOW + left}
-    entities = [*map(entity, guarded), bare("other"), buried(1), entity("kept")]
-    expires = {**guarded, "other": NOW + 99 * DAY, "dead": NOW + 99 * DAY}
-    facts = Facts(queue=queue, dead_letters=dead, expiry=("expiresAt",), sample=sample(*entities, **expires))
-    assert state("ttl", facts) == expected
-
-
-@pytest.mark.parametrize(
-    ("index", "expected"),
-    [
-        (TableIndex("all", ("total",), None), "warning"),
-        (TableIndex("sparse", ("total", "due"), None), "passed"),  # no entity with a ledger has both keys
-        (TableIndex("some", ("total",), frozenset({"name"})), "passed"),
-        (TableIndex("named", ("total",), frozenset({"ow_r0"})), "warning"),
-    ],
-)
-def test_index_that_projects_the_ledger_is_found(index: TableIndex, expected: str) -> None:
-    facts = Facts(table=replace(TABLE, indexes=(index,)), sample=sample(entity(), bare(own="total due")))
-    assert state("indexes", facts) == expected
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -215,16 +215,14 @@ def test_requests_use_the_given_table_name() -> None:
     assert client.names == [arn] * 3
 
 
-def test_item_is_read_with_ledger_and_ttl() -> None:
+def test_item_is_read_with_its_ledger() -> None:
     client = make_table()
     store = GuardedTable(client, SeenIds(), table_name="orders", clock=lambda: NOW)
-    write: Any = {"UpdateExpression": "SET expiresAt = :e", "ExpressionAttributeValues": {":e": 5}}
-    assert isinstance(store.update_item(Message("m"), Key={"id": "o1"}, **write), Applied)
-    client.put_item(TableName="orders", Item={"id": {"S": "o2"}, "expiresAt": {"S": "never"}})
+    assert isinstance(store.remember(Message("m"), Key={"id": "o1"}), Applied)
+    client.put_item(TableName="orders", Item={"id": {"S": "o2"}})
     found = sample_of(look(client).sample)
     one, two = sorted(found.entities, key=lambda each: each.name)
     assert (one.name, one.fields["ow_l"], two.our_fields) == ('{"id": "o1"}', "ow1 14d", ())
-    assert found.expires == {one.name: 5.0}
 
 
 def test_sample_limit_holds_over_several_pages() -> None:
@@ -369,23 +367,3 @@ def test_documents_are_read_if_index_permission_is_missing(code: int) -> None:
     assert isinstance(found.index_keys, Unread)
     assert found.index_keys.permission == "listIndexes"
     assert len(sample_of(found.sample).entities) == 1
-
-
-IN_AN_HOUR, IN_A_DAY = [datetime.fromtimestamp(NOW + seconds, UTC) for seconds in (3_600, 86_400)]
-
-
-@pytest.mark.parametrize(
-    ("field", "fields", "expected"),
-    [
-        ("e", {"e": IN_A_DAY}, 86_400),
-        ("e", {"e": [IN_A_DAY, "never", IN_AN_HOUR]}, 3_600),
-        ("meta.e", {"meta": {"e": IN_A_DAY}}, 86_400),
-        ("meta.e", {"meta": [{"e": IN_A_DAY}, {"e": IN_AN_HOUR}, 7]}, 3_600),
-        ("meta.e", {"meta.e": IN_A_DAY, "e": IN_A_DAY}, None),
-        ("meta", {"meta": {"e": IN_A_DAY}}, None),
-    ],
-)
-def test_document_expires_by_the_earliest_indexed_time(field: str, fields: dict[str, Any], expected: int | None) -> None:
-    indexes = {"ttl": {"key": [(field, 1)], "expireAfterSeconds": 60}}
-    found = sample_of(look_at(Answering({"_id": 1, **fields}, indexes)).sample)
-    assert found.expires == ({} if expected is None else {'{"_id": 1}': NOW + expected + 60})

@@ -154,7 +154,7 @@ def test_bugs_and_outside_failures_are_distinguished(
             2,
             "The database rejected the request as invalid: Parameter validation failed",
         ),
-        (KeyError("ours"), 1, "This is a bug in onewrite, not a failure of the database: KeyError"),
+        (KeyError("ours"), 1, "KeyError: 'ours'. This is a bug in onewrite, not a failure of the database."),
     ):
 
         def fails(*_: Any, error: Exception = error) -> Any:

@@ -105,7 +105,7 @@ def test_interrupted_write_is_logged(reads_only: Endpoint, number: signal.Signal
     code, log, _ = end_of([*arguments[:-3], "--operator", "ann", *arguments[-3:]], reads_only.is_asked, number)
     line, last = log.splitlines()
     assert 'set-mark of {"id": "e"} (ow_@s: 1 becomes' in line
-    assert "ended by KeyboardInterrupt before a response arrived, so it is unknown whether it was written." in line
+    assert "ended by KeyboardInterrupt before a response arrived. It is unknown whether it was written." in line
     assert line.endswith("Requested by ann.")
     assert (last, code) == ("onewrite: Interrupted by a signal.", 130)
 
@@ -117,4 +117,4 @@ def test_write_without_a_response_is_logged(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(stores, "_READ_AWS", 0.3)
     assert main(command("set-mark", "dynamodb", reads_only.host)) == 1
-    assert "ended by ReadTimeoutError before a response arrived, so it is unknown whether it was written." in caplog.text
+    assert "ended by ReadTimeoutError before a response arrived. It is unknown whether it was written." in caplog.text

@@ -1,8 +1,8 @@
-"""The `onewrite` command: a module or package for each verb, and what the verbs share.
+"""The `onewrite` command, with a module or package for each verb.
 
 - `image.py` is an engine-neutral image of an entity. `dynamodb.py` and `mongodb.py` read it, scan for it, and write only if
   the entity is unchanged. `stores.py` creates them from the command line, whose shared options are in `options.py`.
-- `report.py` prints text or JSON, chooses the exit code, and logs what was done.
+- `report.py` prints text or JSON, chooses the exit code, and logs changes.
 - `inspect.py` and `repair.py` (`forget`, `set-mark`, `clear`) show and repair entities, with `predictions.py` and `changes.py`.
 """
 
@@ -42,10 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _make_usable() -> None:
-    """Make the standard streams usable. A closed stream discards output and has no input.
-
-    Characters outside a stream's encoding become escapes.
-    """
+    """Make the standard streams usable, even if they are closed. Characters outside a stream's encoding become escapes."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:

@@ -39,8 +39,7 @@ _VERBS = {
     "effects": _Verb(
         "effects",
         "List open effects, which were begun and not finished, with the oldest first.",
-        "This reads the whole store. The exit code is 5 if it lists an effect, or if an entity has something else in an effect's "
-        "place.",
+        "This reads the whole store. The exit code is 5 if it lists an effect, or finds a damaged one.",
     ),
     "doctor": _Verb(
         "doctor",
@@ -50,12 +49,12 @@ _VERBS = {
     ),
     "inspect": _Verb(
         "inspect",
-        "Show what an entity holds: ledgers with their IDs and marks, pending events, open effects, a tombstone, and their bytes.",
+        "Show the ledgers of an entity with their IDs and marks, its pending events, open effects, tombstone, and their sizes.",
         "With --message, also show the outcome of a delivery of that message, and the reason. This only reads. The exit code "
-        "is 3 if there is no such entity.",
+        "is 3 if the entity doesn't exist.",
     ),
     "forget": _Verb(
-        "repair", "Let one message take effect once more.", "This shows the request, and writes only with --yes."
+        "repair", "Forget one message, which then takes effect again.", "This shows the request, and writes only with --yes."
     ),
     "set-mark": _Verb(
         "repair", "Move a source's mark.", "This shows which sequences it affects, and writes only with --yes."
@@ -69,7 +68,7 @@ _VERBS = {
 
 
 class _CommandParser(ArgumentParser):
-    """The parser of a command line that begins with no verb."""
+    """The parser of a command line that doesn't begin with a verb."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigurationError(f"{message}. For usage, run `onewrite --help`.")
@@ -84,7 +83,7 @@ def run(arguments: Sequence[str], *, owns_process: bool) -> int:
         verb = _VERBS.get(arguments[0])
         if verb is None:
             _make_command_parser().parse_args(arguments)
-            raise ConfigurationError("The command line begins with no verb. For usage, run `onewrite --help`.")
+            raise ConfigurationError("The command line doesn't begin with a verb. For usage, run `onewrite --help`.")
         parser = VerbParser(arguments[0], f"{verb.summary} {verb.details}")
         module: Any = import_module(f"onewrite.operate.{verb.module}")
         module.add_options(parser)

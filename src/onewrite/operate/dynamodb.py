@@ -115,7 +115,7 @@ def scan_table(client: Any, table_name: str, *, keys: Sequence[str] = (), **requ
 
 
 def make_image(item: Mapping[str, Any], key_names: Sequence[str]) -> EntityImage:
-    """Return the image of an item of typed values. It is sorted, so that the same item always produces the same requests."""
+    """Return the image of an item of typed values. It is sorted, because the same item must produce the same requests."""
     item = {name: _sort_members(item[name]) for name in sorted(item)}
     values = plain_values(item)
     sizes = {name: measure_item({name: value}) for name, value in values.items()}
@@ -143,7 +143,7 @@ def _sort_members(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_effects(fields: Mapping[str, Any]) -> dict[str, object]:
-    """Return the open effects by their marks. If the set contains something else, show it as an effect without a mark."""
+    """Return the open effects by their marks. Foreign content in their place is an effect without a mark."""
     marks: object = fields.get(EFFECTS, frozenset[object]())
     if not isinstance(marks, AbstractSet):
         return {"": marks}

@@ -1,4 +1,4 @@
-"""The exit codes, and the ends of the process: what the command needs before its slow imports."""
+"""The exit codes, and functions that end the process. The command needs both before its slow imports."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from typing import NoReturn
 
 logger = logging.getLogger("onewrite")
 
-# The top-level modules that the extras install. For any other missing module our remedy wouldn't help, so the error is
-# raised.
+# The top-level modules that the extras install. Installing an extra wouldn't help if another module is missing.
 EXTRAS = frozenset({"boto3", "botocore", "bson", "pymongo"})
 _LAST_WORDS = 1.0  # seconds after the drain, for an orderly exit to report what hasn't ended
 _LAST_SECONDS = 10.0  # for flushing logs and metrics at exit
@@ -56,10 +55,10 @@ def end_at_last(code: int, seconds: float = _LAST_SECONDS) -> None:
 
 
 def make_deadline(seconds: float) -> Callable[[], None]:
-    """Return a function that begins a drain: the process ends after it, even if a table or a broker hangs.
+    """Return a function that begins a drain, after which the process ends even if a table or a broker hangs.
 
-    A signal handler can call it. It must not start a thread, because the interrupted code might be starting one, so the thread
-    already waits.
+    A signal handler can call it. The thread already waits, because a handler must not start one: the interrupted code might
+    be starting one too.
     """
     begun: SimpleQueue[None] = SimpleQueue()
 

@@ -202,7 +202,7 @@ def format_lines(document: Document, message: Message | None) -> Iterator[str]:
     if not any(
         [document["ledgers"], document["outboxes"], document["effects"], document["tombstone"], document["token_bytes"]]
     ):
-        yield "The entity has nothing of onewrite."
+        yield "The entity doesn't contain data of onewrite."
     if message is not None:
         yield ""
         yield from _format_predictions(document["predictions"], message)
@@ -309,7 +309,7 @@ def _format_predictions(predictions: list[Document], message: Message) -> Iterat
     if [(prediction["ledger"], prediction["attribute"], prediction["outcome"]) for prediction in predictions] == [
         new_ledger_prediction
     ]:
-        yield "The entity has no ledger yet, so a delivery would be Applied if your own condition holds."
+        yield "The entity doesn't have a ledger yet. A delivery would be Applied if your own condition holds."
         return
     yield f"The outcome of a delivery of {full_name(message)}:"
     for prediction in predictions:

@@ -1,7 +1,4 @@
-"""Lookup of objects that the command line names in the user's modules.
-
-Importing or calling them can fail, and the errors show that.
-"""
+"""Functions that find the objects that the command line names in the user's modules."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _GET_LEDGER = attrgetter("_flows.ledger")  # a store keeps its ledger to its own
 
 
 class _NothingThereError(ConfigurationError):
-    """The command line names a module or attribute that doesn't exist. The user's code hasn't failed."""
+    """The named module or attribute doesn't exist. The user's code hasn't failed."""
 
 
 def find(name: str, form: str = HANDLER, *, quiet: bool = True) -> Any:
@@ -82,7 +79,7 @@ def _is_maker(value: object) -> bool:
         for is_kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     ):
         return False
-    # `*arguments` has no default either: a wrapper that accepts any arguments might need some.
+    # `*arguments` doesn't have a default either, because a wrapper that accepts any arguments might need some.
     parameters = inspect.signature(function).parameters.values()
     return all(parameter.default is not parameter.empty for parameter in parameters)
 
@@ -92,7 +89,7 @@ def _is_dotted(name: str) -> bool:
 
 
 def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
-    """Import the user's module, which can be in the current folder."""
+    """Import the user's module, which can be in the current directory."""
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -102,11 +99,10 @@ def _import(module: str, form: str, *, quiet: bool) -> ModuleType:
             return importlib.import_module(module)
         except ModuleNotFoundError as error:
             if f"{module}.".startswith(f"{error.name}."):
-                text = (
-                    f"{form}: there is no module {error.name!r} in {folder} or among the installed packages. Run the command "
-                    "where the module is, or install it."
-                )
-                raise _NothingThereError(text) from error
+                raise _NothingThereError(
+                    f"{form}: the module {error.name!r} is neither in {folder} nor installed. Run the command in the module's "
+                    "directory, or install it."
+                ) from error
             raise
 
     return _run_users(import_module, f"The module {module} can't be imported", quiet=quiet)
@@ -125,7 +121,7 @@ def _run_users(act: Callable[[], T], failure: str, *, quiet: bool) -> T:
     except (Exception, SystemExit) as error:  # a script that exits with 0 on import must not look like a success
         if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in EXTRAS:
             raise  # `main` names the package to install
-        traceback.print_exception(error)  # the user must fix their own code
+        traceback.print_exception(error)  # for the user, who must fix the module
         fault = f"{type(error).__name__}: {error}".removesuffix(".")
         raise OutsideFailure(
             f"{failure}: {fault}. Nothing was read or written. Fix the module and repeat the command."

@@ -1,4 +1,4 @@
-"""The command line of a verb: a parser whose options can come from the environment too, and the options that verbs share."""
+"""The parser of a verb's command line, whose options can come from the environment too, and the options of several verbs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
 
-# The values by their options' names, and "given": the names of the options that the command line itself has.
+# The values by their options' names. "given" has the names of the options on the command line itself.
 Options: TypeAlias = Mapping[str, Any]
 
 
@@ -29,41 +29,30 @@ class _Option(NamedTuple):
     takes: str  # "value", "values", or "nothing"
 
 
-class _Once(Action):
-    """Stores a value, and refuses a second one, which would silently replace it."""
+class _Store(Action):
+    """Stores a value, or adds it to the values of an option that repeats. Refuses a second value, or an equal one."""
 
-    def __call__(  # the signature is argparse's
-        self,
-        parser: ArgumentParser,  # noqa: ARG002
-        namespace: Namespace,
-        values: object,
-        option_string: str | None = None,  # noqa: ARG002
+    def __init__(self, *, repeats: bool = False, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._repeats = repeats
+
+    def __call__(
+        self, parser: ArgumentParser, namespace: Namespace, values: object, option_string: str | None = None
     ) -> None:
-        if hasattr(namespace, self.dest):
-            raise ArgumentError(self, "pass it once")
-        setattr(namespace, self.dest, True if self.nargs == 0 else values)
-
-
-class _Each(Action):
-    """Collects the values of a repeated option, and refuses equal ones."""
-
-    def __call__(  # the signature is argparse's
-        self,
-        parser: ArgumentParser,  # noqa: ARG002
-        namespace: Namespace,
-        values: object,
-        option_string: str | None = None,  # noqa: ARG002
-    ) -> None:
-        earlier_values = getattr(namespace, self.dest, [])
+        del parser, option_string
+        earlier_values: list[object] = getattr(namespace, self.dest, []) if self._repeats else []
         if values in earlier_values:
             raise ArgumentError(self, f"pass {values} once")
-        setattr(namespace, self.dest, [*earlier_values, values])
+        if not self._repeats and hasattr(namespace, self.dest):
+            raise ArgumentError(self, "pass it once")
+        value = True if self.nargs == 0 else values
+        setattr(namespace, self.dest, [*earlier_values, value] if self._repeats else value)
 
 
 class VerbParser(ArgumentParser):
-    """The parser of one verb.
+    """The parser of one verb. A value comes from the command line, else from the environment, and else is the default.
 
-    An option can be passed once, and a value can begin with a dash. The order is: the command line, the environment, the default.
+    An option can be passed once, and its value can begin with a dash.
     """
 
     def __init__(self, verb: str, description: str) -> None:
@@ -100,7 +89,8 @@ class VerbParser(ArgumentParser):
         self._options[name] = _Option(flag, variable_name, default, is_required, "values" if repeats else "value")
         self.add_argument(
             flag,
-            action=_Each if repeats else _Once,
+            action=_Store,
+            repeats=repeats,
             type=kind or read_text,
             choices=choices,
             metavar=metavar,
@@ -111,10 +101,10 @@ class VerbParser(ArgumentParser):
         """Add an option without a value."""
         variable = self._name_variable(flag) if has_variable else None
         self._options[_read_name(flag)] = _Option(flag, variable, default=False, is_required=False, takes="nothing")
-        self.add_argument(flag, action=_Once, nargs=0, help=_describe(text, variable, None))
+        self.add_argument(flag, action=_Store, nargs=0, help=_describe(text, variable, None))
 
     def read(self, arguments: Sequence[str]) -> dict[str, Any]:
-        """Return the values of all options, and the names of those that the command line has."""
+        """Return the values of all options, and the names of the options on the command line."""
         given = vars(self.parse_args(self._join_values(arguments)))
         values = {name: option.default for name, option in self._options.items()}
         for name, option in self._options.items():
@@ -128,11 +118,11 @@ class VerbParser(ArgumentParser):
         return {**values, "given": frozenset(given)}
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage, because a container's log has room for one line."""
+        """Raise instead of printing the usage, because the error must fit into one line of a container's log."""
         raise ConfigurationError(f"{printable(message, _MAX_ERROR)}. For usage, run `{self.prog} --help`.")
 
     def _join_values(self, arguments: Sequence[str]) -> list[str]:
-        """Return the arguments with each value that begins with a dash joined to its option, or argparse takes it for an option."""
+        """Join each value that begins with a dash to its option. Otherwise argparse takes the value for an option."""
         labels = {option.label for option in self._options.values()}
         value_labels = {option.label for option in self._options.values() if option.takes != "nothing"}
         joined: list[str] = []
@@ -180,7 +170,7 @@ def _describe(text: str, variable: str | None, default: object) -> str:
 
 
 def read_text(text: str) -> str:
-    """Return a value, unless it is empty, such as "$ID" if ID isn't set: an empty value could change what the verb does."""
+    """Return a value. Raise if it is empty, such as "$ID" without a variable ID, because it could change the verb's meaning."""
     if not text:
         raise ArgumentTypeError("the value is empty")
     return text
@@ -225,8 +215,8 @@ def add_entity(parser: VerbParser) -> None:
     key = """The entity: '{"orderId": "o-1"}', or a MongoDB _id in extended JSON."""
     parser.add_value("--key", key, metavar="JSON", is_required=True)
     attribute = (
-        "The attribute of the ledger's label, as inspect shows it: ow_l, or ow_billing:l for name='billing'; or the "
-        "attribute of IdSet."
+        "The ledger's attribute, as inspect shows it: ow_l, or for example ow_billing:l for name='billing', or the attribute of "
+        "an IdSet."
     )
     parser.add_value("--attribute", attribute, metavar="NAME")
 
@@ -242,7 +232,7 @@ def add_message(parser: VerbParser, *, is_required: bool = False) -> None:
     """Add the options that name a message."""
     parser.add_value("--message", "The message's id.", metavar="ID", is_required=is_required)
     add_source(parser)
-    sequence = "The message's sequence: a number, or a text such as 00042 or 'text:42'."
+    sequence = "The message's sequence: a number, or a string such as 00042 or 'text:42'."
     parser.add_value("--sequence", sequence, metavar="N")
 
 
@@ -288,7 +278,7 @@ def add_logging(parser: VerbParser) -> None:
 
 
 def refuse_ineffective(options: Options, names: Iterable[str], why: str) -> None:
-    """Raise if the command line has an option that would have no effect."""
+    """Raise if one of these options is on the command line, where it doesn't have an effect."""
     for name in names:
         if name in options["given"]:
             raise ConfigurationError(
@@ -307,10 +297,7 @@ def make_message(options: Options) -> Message:
 
 
 def read_sequence(text: str) -> int | str:
-    """Return the sequence as a message has it.
-
-    A number with leading zeros, such as 00042, is text, and so is a value with the prefix "text:".
-    """
+    """Return the sequence as a message has it: a string if it has leading zeros, such as 00042, or the prefix "text:"."""
     if text.startswith(_TEXT):
         return text.removeprefix(_TEXT)
     digits = text.removeprefix("-")
@@ -320,7 +307,7 @@ def read_sequence(text: str) -> int | str:
         number = int(text)
     except ValueError as error:  # Python refuses to convert more than some thousand digits
         raise ConfigurationError(
-            f"--sequence has {len(digits)} digits, which is too long for a number. If the sequence is text, write "
+            f"--sequence has {len(digits)} digits, which is too long for a number. If the sequence is a string, pass "
             f"{_TEXT} before it."
         ) from error
     return number if text == str(number) else text

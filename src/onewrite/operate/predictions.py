@@ -72,9 +72,9 @@ def predict_outcomes(image: EntityImage, inquiry: Inquiry) -> list[Prediction]:
 
 
 def _list_sets(image: EntityImage, message: Message) -> list[str]:
-    """Return the attributes in which an `IdSet` could hold the message: the usual attribute and each set with this ID.
+    """Return the attributes in which an `IdSet`, which doesn't have a label, could hold the message.
 
-    An `IdSet` has no label, so its attribute isn't known.
+    They are the usual attribute, and each set of strings with this ID.
     """
     change = make_remember(IdSet(USUAL_SET), message, 0)
     marks = {change.mark, *change.aliases}
@@ -105,7 +105,7 @@ def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger]) -> 
     own = choose_ledger(ledger)
     earlier = [former for former in ledger.ledgers if former.layout != own.layout]
     for origin in find_predecessors(ledgers, ledger.attribute):
-        # If a place has no ledger left, only its label must be accepted.
+        # If an attribute doesn't hold a ledger anymore, only its label must be accepted.
         earlier.extend(origin.ledgers or (SeenIds(name=read_ledger_name(origin.attribute)),))
     previous, name = tuple(earlier), read_ledger_name(own.attribute)
     match own:
@@ -113,14 +113,14 @@ def list_possible_ledgers(ledger: EntityLedger, ledgers: list[EntityLedger]) -> 
             return [IdSet(own.attribute, previous=previous)]
         case SeenIds():
             return [SeenIds(own.retention, name=name, readable=own.readable, previous=previous)]
-        case _:  # a label of marks can belong to both kinds, of which InSequence refuses an entity with an earlier ledger
+        case _:  # both kinds have the label of marks, but InSequence refuses an entity with an earlier ledger
             return [HighWaterMark(name=name, previous=previous), InSequence(name=name)]
 
 
 def resolve_event(image: EntityImage, inquiry: Inquiry) -> Inquiry:
-    """Return the inquiry about the CloudEvent with this ID and source if the entity knows only that.
+    """Return an inquiry about the CloudEvent with this ID and source, if the entity knows that one only.
 
-    A CloudEvent's log line shows the ID and the source, from which `cloudevent()` derives the message's ID.
+    A CloudEvent's log line shows its own ID and source. `cloudevent()` derives the message's ID from both.
     """
     message = inquiry.message
     if not message.source:

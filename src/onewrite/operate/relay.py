@@ -1,6 +1,6 @@
-"""`onewrite relay` runs a relay, or lists and settles the events that it can't publish.
+"""`onewrite relay` runs a relay, or lists, skips, and restarts events that it can't publish.
 
-Each operator action asks first, and then logs what was done and who requested it.
+A skip or a restart asks first, and logs the change and its operator.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def run(options: Options) -> int:
 
 
 def _check_options(options: Options, act: str | None) -> None:
-    """Raise for an option that would have no effect."""
+    """Raise for an option that doesn't have an effect."""
     if act != "stuck":
         refuse_ineffective(options, ["json"], "without --stuck")
     if act not in ("skip", "restart"):
@@ -149,7 +149,7 @@ def _choose_relay(options: Options, *, publishes: bool) -> Relay:
         for option_name in ("outbox", "to") if publishes else ("outbox",):
             if is_named(options) and options[option_name] is None:
                 raise ConfigurationError(
-                    f"Pass --{option_name}, because a store alone doesn't determine it. See onewrite relay --help."
+                    f"Pass --{option_name}, because a store alone doesn't determine it. See `onewrite relay --help`."
                 )
         return make_relay(options, Outbox(options["outbox"] or "none", index=options["index"]), options["to"])
     for option_name in _STORE_OPTIONS:
@@ -294,8 +294,8 @@ def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) 
     stuck = next((entity for entity in relay.pending(limit=sys.maxsize) if entity.event.id == event_id), None)
     if stuck is None:
         raise NotThere(
-            f"No entity's oldest event is {event_id}. It has been published, or it waits behind its entity's oldest "
-            "event. To list the events that can be skipped, use --stuck."
+            f"No entity's oldest event is {event_id}. It has been published, or an older event of its entity is pending. To list "
+            "the events that can be skipped, use --stuck."
         )
     tell([_format_line(stuck)])
     if not (yes or confirm("Consumers will receive an event of type onewrite.skipped instead. Skip it?")):
@@ -305,7 +305,7 @@ def skip_event(relay: Relay, event_id: str, *, operator: str | None, yes: bool) 
     with record_unknown_result(f"skip of {stuck.event.type} {event_id} of {stuck.event.source}", operator, known):
         replacement = relay.skip(source=stuck.event.source, id=event_id)
     if replacement is None:
-        raise NothingToDo("The event was published in the meantime, so nothing was skipped.")
+        raise NothingToDo("The event was published in the meantime. Nothing was skipped.")
     text = f"Skipped {stuck.event.type} {event_id}, number {replacement.sequence} of {replacement.source}."
     record(text, operator, {**known, "number": replacement.sequence, "source": replacement.source})
     tell(f"{text}\nIts body was: {stuck.event.body}\n")  # not in the log, which can be less confidential than the store
@@ -317,13 +317,13 @@ def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool
     outbox = relay.peek(source)
     if outbox is None:
         raise NotThere(
-            f"There is no outbox of {source}. Either nothing was emitted there, or the entity was deleted. Check the "
+            f"The outbox of {source} doesn't exist. Either nothing was emitted there, or the entity was deleted. Check the "
             "source's spelling."
         )
     tell(
         f"{outbox.source}: {outbox.sent} sent, {len(outbox.pending)} pending.\n"
-        "Do this only after a restore from a backup. Consumers will see a new source, whose events begin at number 1. Pending events are published "
-        "under it with new IDs, so consumers apply them again if they had received them before the restore.\n"
+        "Do this only after a restore from a backup. Consumers will see a new source, whose events begin at number 1. Pending "
+        "events get new IDs. If consumers received them before the restore, they apply them again.\n"
     )
     if not (yes or confirm("Are the entity's writers and relays stopped? Restart it?")):
         tell("Nothing was restarted.\n")
@@ -332,8 +332,8 @@ def restart_entity(relay: Relay, source: str, *, operator: str | None, yes: bool
     with record_unknown_result(f"restart of {outbox.source}", operator, details):
         new_source = relay.restart(source=source)
     if new_source is None:
-        raise NotThere("The entity was deleted in the meantime, so nothing was restarted.")
-    text = f"Restarted {outbox.source}, of which {format_count(outbox.sent, 'event was', 'events were')} sent. Its source is now {new_source}."
+        raise NotThere("The entity was deleted in the meantime. Nothing was restarted.")
+    text = f"Restarted {outbox.source} after {format_count(outbox.sent, 'sent event')}. Its source is now {new_source}."
     tell([text])
     record(text, operator, {**details, "restarted_as": new_source})
     return Exit.DONE

@@ -96,8 +96,8 @@ def _change(options: Options) -> int:
         tell("\nNothing was written. To write this, repeat the command with --yes.\n")
     if options["yes"] and not is_written:
         return say(
-            "Another writer changed the entity in the meantime, so nothing was written. Repeat the command without --yes to see "
-            "the current state.",
+            "Another writer changed the entity in the meantime. Nothing was written. Repeat the command without --yes to see the "
+            "current state.",
             Exit.FAILED,
         )
     return Exit.DONE
@@ -117,7 +117,7 @@ def _shorten(value: Any, limit: int = 5) -> Any:
 
 
 def _write(options: Options, store: EntityStore, image: EntityImage, repair: Repair, call: Call) -> bool:
-    """Write the change, and log what was done and who requested it. Return False if another writer was faster."""
+    """Write the change, and log it with its operator. Return False if another writer was faster."""
     log_to_stderr()
     act, operator = options["verb"], options["operator"]
     name, changed = f"{act} of {image.name}", "; ".join(repair.changes)

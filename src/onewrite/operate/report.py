@@ -1,4 +1,4 @@
-"""Output of all verbs, and the choice of their exit codes: text for a person or JSON for a program, and a log of what was done."""
+"""The output of all verbs as text or JSON, their exit codes, and the log of changes."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def run_verb(act: Callable[[], int], failure: str = "The database or the network
 
 
 def report_failure(error: Exception, failure: str) -> int:
-    """Print what failed, and return the exit code: the database, a missing table, the network, or onewrite itself."""
+    """Print the cause of a failure, and return the exit code."""
     packages = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
     if not isinstance(error, OSError) and _DRIVERS.isdisjoint(packages):
         traceback.print_exception(error)
         return say(
-            f"This is a bug in onewrite, not a failure of the database: {type(error).__name__}: {error}. Please report "
-            "it at https://github.com/onewrite/onewrite/issues.",
+            f"{type(error).__name__}: {error}. This is a bug in onewrite, not a failure of the database. Please report it at "
+            "https://github.com/onewrite/onewrite/issues.",
             Exit.FAILED,
         )
     details, kind = read_aws_error(error), find_kind(error)
@@ -111,7 +111,7 @@ def read_aws_error(error: BaseException) -> Mapping[str, str]:
     return cast("Mapping[str, str]", response.get("Error", {}))
 
 
-# The details that pymongo adds if it finds no server: timeouts and the topology.
+# Timeouts and the topology, which pymongo adds to an error if it doesn't find a server.
 _TOPOLOGY = re.compile(
     r" \(configured timeouts: [^)]*\)|, Timeout: \S+, Topology Description: .*|, full error: .*", re.DOTALL
 )
@@ -135,12 +135,12 @@ def confirm(question: str) -> bool:
     answer = sys.stdin.readline()
     if not answer:
         sys.stderr.write("\n")
-        raise ConfigurationError("The question got no answer, so nothing was done. To skip the question, pass --yes.")
+        raise ConfigurationError("The question wasn't answered. Nothing was done. To skip the question, pass --yes.")
     return answer.strip().lower() in ("y", "yes")
 
 
 def tell(lines: str | Iterable[str]) -> None:
-    """Print lines to stdout, or raise OutsideFailure if that fails. A closed pipe, for example to `head`, isn't a failure."""
+    """Print lines to stdout, or raise OutsideFailure. A closed pipe, for example to `head`, isn't a failure."""
     try:
         sys.stdout.write(lines if isinstance(lines, str) else "".join([f"{line}\n" for line in lines]))
         sys.stdout.flush()
@@ -183,7 +183,7 @@ def find_user() -> str:
 
 
 def record(text: str, operator: str | None, details: dict[str, Any]) -> None:
-    """Log what was done and who requested it. Without an `operator`, that is this process's user."""
+    """Log a change and its operator, which is this process's user by default."""
     operator = operator or find_user()
     log(logging.WARNING, "%s Requested by %s.", text, operator, details={**details, "operator": operator})
 
@@ -194,16 +194,15 @@ def raise_interrupt() -> NoReturn:
 
 @contextmanager
 def record_unknown_result(text: str, operator: str | None, details: dict[str, Any]) -> Generator[None, None, None]:
-    """Log an unknown result too, if a write ends without a response because of a signal or the network."""
+    """Log the unknown result of a write that ends without a response, because of a signal or the network."""
     try:
-        with on_signals(raise_interrupt):  # instead of ending the process, so that the result is logged
+        with on_signals(raise_interrupt):  # ending the process would leave the unknown result out of the log
             yield
     except BaseException as error:
         has_response = read_aws_error(error) or getattr(error, "code", None) is not None  # pymongo's errors have a code
         if not (has_response or isinstance(error, OnewriteError)):
             unknown = (
-                f"{text}: ended by {type(error).__name__} before a response arrived, so it is unknown whether it was "
-                "written."
+                f"{text} ended by {type(error).__name__} before a response arrived. It is unknown whether it was written."
             )
             record(f"{unknown} Inspect the entity before you repeat it.", operator, {**details, "result": "unknown"})
         raise
@@ -216,7 +215,7 @@ def log_to_stderr(style: str = "text", level: str = "INFO") -> None:
 
 
 def own_log(style: str, level: str) -> None:
-    """Write the lines of onewrite in this style, whatever logging the user's module has configured on import."""
+    """Write the lines of onewrite in this style, even if the user's module has configured logging on import."""
     logger = logging.getLogger("onewrite")
     logger.handlers[:] = [_make_stderr_handler(style)]
     logger.setLevel(level)
@@ -231,7 +230,7 @@ def _make_stderr_handler(style: str) -> logging.Handler:
 
 
 class TextLines(logging.Formatter):
-    """Text lines. A producer chooses its IDs, so control characters are escaped: they could forge a line."""
+    """Text lines. Control characters are escaped, because a producer could forge a line by its IDs."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
         """Return the line without control characters. A traceback follows it and keeps its lines."""

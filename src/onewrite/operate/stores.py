@@ -104,7 +104,7 @@ def _open_outboxes(options: Options, outbox: Outbox) -> StoredOutboxes:
 
 def format_key(relay: Relay, entity: Mapping[str, Any]) -> str:
     """Return the key of an entity in the relay's store as `--key` takes it."""
-    # A relay doesn't show its store or engine.
+    # A relay doesn't have a public attribute for its engine.
     if type(attrgetter("_boxes")(relay)).__module__.startswith("onewrite.dynamodb"):
         from onewrite.operate.dynamodb import format_key as format_item_key
 
@@ -141,7 +141,7 @@ def open_collection(url: str) -> Any:
     try:
         connection: MongoClient[dict[str, Any]] = MongoClient(url, **timeouts)
     except (PyMongoError, ValueError, OSError) as error:  # it also names files
-        # pymongo quotes what it takes for a port, which can be a part of a password with an unescaped character.
+        # The error can quote a part of a password, which pymongo takes for a port after an unescaped character.
         reason = type(error).__name__ if "@" in url else f"{type(error).__name__}: {error}"
         raise ConfigurationError(
             f"pymongo can't read the MongoDB URI in --collection ({reason}). Check its host and options, and percent-encode the "
@@ -197,7 +197,7 @@ def _make_client_at(server: str, options: Options) -> Any:
 
 
 def make_function_client(name: str, options: Options) -> Any:
-    """Return boto3's client for the region in the function's ARN, or else the given or configured region."""
+    """Return boto3's client for the region in the function's ARN, or for the given or configured region."""
     parts = name.split(":")
     region = parts[3] if parts[0] == "arn" and len(parts) > 3 else options["region"]  # noqa: PLR2004  # arn:aws:lambda:REGION:...
     return make_client("lambda", region, options["endpoint_url"])
@@ -208,7 +208,7 @@ def _make_table_client(options: Options) -> Any:
 
 
 def make_client(service: str, region: str | None, endpoint_url: str | None) -> Any:
-    """Return boto3's client for a service. It doesn't retry if there is no server or no response in time."""
+    """Return boto3's client for a service. It doesn't retry without a connection, or after a timeout."""
     import boto3
     from botocore.config import Config
     from botocore.exceptions import (
@@ -228,7 +228,9 @@ def make_client(service: str, region: str | None, endpoint_url: str | None) -> A
     try:
         made = sdk.client(service, region_name=region, endpoint_url=endpoint_url, config=limits)
     except NoRegionError as error:
-        raise ConfigurationError(f"There is no region for {service}. Pass --region, or set AWS_DEFAULT_REGION.") from error
+        raise ConfigurationError(
+            f"The region of {service} isn't known. Pass --region, or set AWS_DEFAULT_REGION."
+        ) from error
     except (BotoCoreError, ValueError) as error:  # a missing or malformed endpoint or profile
         raise ConfigurationError(
             f"boto3 can't create a client for {service}: {error}. Check --region and --endpoint-url."
@@ -238,4 +240,4 @@ def make_client(service: str, region: str | None, endpoint_url: str | None) -> A
 
 
 def _refuse_to_publish(_: list[Outgoing]) -> None:
-    raise ConfigurationError("The relay has no destination. Pass --to.")
+    raise ConfigurationError("The relay doesn't have a destination. Pass --to.")

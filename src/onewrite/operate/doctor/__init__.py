@@ -30,11 +30,7 @@ _HEADINGS = {
 
 
 class DoctorReport:
-    """All checks, and the facts that could not be read.
-
-    With `strict`, notices count as findings, and missing permissions as failures. Findings of the `accepted` checks don't
-    count.
-    """
+    """The results of all checks, and the facts that could not be read. Findings of `accepted` checks don't count."""
 
     def __init__(
         self, checks: Sequence[CheckResult], unread: Sequence[Unread], *, strict: bool, accepted: Sequence[str] = ()
@@ -81,7 +77,7 @@ class DoctorReport:
         return [result.check.code for result in self._checks if result.missing == unread]
 
     def list_lines(self) -> Iterator[str]:
-        """Yield the lines of the report: the findings (most severe first), unread facts, passed checks, and checks that weren't made."""
+        """Yield the lines of the report, with the most severe findings first."""
         for severity, heading in _HEADINGS.items():
             findings = [
                 (result.check.code, finding)
@@ -106,26 +102,21 @@ class DoctorReport:
                 yield from _wrap("    ", f"Do: {fact.advice}")
                 yield from _wrap("    ", f"Checks that need it: {needing}")
             yield ""
-        yield from self._list_section("Passed", [result for result in self._checks if result.state == "passed"])
+        passed = [result for result in self._checks if result.state == "passed"]
         unmade = [result for result in self._checks if result.state == "not checked"]
-        other = [result for result in unmade if result.option is None and result.missing is None]
-        yield from self._list_section("Not checked", other)
+        unexplained = [result for result in unmade if result.option is None and result.missing is None]
+        for heading, results in (("Passed", passed), ("Not checked", unexplained)):
+            if results:
+                yield heading
+                for result in results:
+                    yield from _wrap("  ", f"{result.check.code}: {result.text}")
+                yield ""
         options = dict.fromkeys([result.option for result in unmade if result.option is not None])
         if options:
             yield f"To make more checks, pass {', '.join(options)}."
             yield ""
         count = sum([len(result.findings) for result in self._checks])
-        yield f"{count} found, {format_count(self._count('passed'), 'check')} passed, {self._count('not checked')} not made."
-
-    def _list_section(self, heading: str, results: Sequence[CheckResult]) -> Iterator[str]:
-        if results:
-            yield heading
-            for result in results:
-                yield from _wrap("  ", f"{result.check.code}: {result.text}")
-            yield ""
-
-    def _count(self, state: str) -> int:
-        return len([result for result in self._checks if result.state == state])
+        yield f"{count} found, {format_count(len(passed), 'check')} passed, {len(unmade)} not made."
 
 
 def _wrap(indent: str, text: str) -> list[str]:
@@ -144,7 +135,7 @@ def add_options(parser: VerbParser) -> None:
     """Add the options of `doctor`."""
     module = (
         "The module with the guarded stores and handlers, for example shop.stores; or one store, or a function that "
-        "creates one: shop.stores:orders."
+        "returns one: shop.stores:orders."
     )
     parser.add_position("module", MODULE, module)
     parser.add_value("--queue", "The URL of the SQS queue that feeds the handlers.", metavar="URL", variable=True)

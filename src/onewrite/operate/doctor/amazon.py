@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -21,7 +20,6 @@ from onewrite.operate.doctor.facts import (
     Unread,
 )
 from onewrite.operate.dynamodb import scan_table
-from onewrite.operate.image import EntityImage
 from onewrite.operate.report import read_aws_error
 
 
@@ -110,12 +108,7 @@ def read_table(client: Any, name: str, limit: int, clock: Callable[[], float]) -
     entities = _AWS.ask(
         f"the items of the table {name}", "dynamodb:Scan", lambda: tuple(islice(chain.from_iterable(pages), limit))
     )
-    if isinstance(entities, Unread):
-        return Facts(table=table, expiry=expiry, sample=entities)
-    attributes = () if isinstance(expiry, Unread) else expiry
-    sample = EntitySample(
-        entities, clock(), {image.name: time for image in entities for time in _list_times(image, attributes)}
-    )
+    sample = entities if isinstance(entities, Unread) else EntitySample(entities, clock())
     return Facts(table=table, expiry=expiry, sample=sample)
 
 
@@ -142,11 +135,3 @@ def _read_expiry(client: Any, name: str) -> tuple[str, ...] | Unread:
         return reply
     description = reply["TimeToLiveDescription"]
     return (description["AttributeName"],) if description.get("TimeToLiveStatus") in ("ENABLED", "ENABLING") else ()
-
-
-def _list_times(image: EntityImage, attributes: Sequence[str]) -> Iterator[float]:
-    """Yield the epoch seconds in an item's TTL attribute. DynamoDB ignores values of other types."""
-    for attribute in attributes:
-        seconds = image.fields.get(attribute)
-        if isinstance(seconds, int | Decimal) and not isinstance(seconds, bool):
-            yield float(seconds)

@@ -61,23 +61,22 @@ class Guard(NamedTuple):
 
 
 class Life(NamedTuple):
-    """For how many seconds after it was first sent a message can be delivered or redriven.
+    """How long after its send time a message can be delivered or redriven.
 
-    `enough` is the minimum lifetime of a ledger or tombstone. A message in a FIFO queue's dead letters can be older than the
-    14 days of `SeenIds()`. But it usually gets there minutes after its effect, and is deleted 14 days later. So only a
-    redrive in the last minutes can find that the ledger has forgotten it. Messages that waited for days in the queue must be
-    redriven sooner, and the report says when.
+    A message in a FIFO queue's dead letters can be older than the 14 days of `SeenIds()`. But it usually gets there minutes
+    after its effect, and is deleted 14 days later. Only a redrive in the last minutes then finds that the ledger has forgotten
+    it. Messages that waited for days in the queue must be redriven sooner, and the report names the deadline.
     """
 
     seconds: int
-    enough: int
+    enough: int  # the minimum seconds that a ledger or tombstone must last
     text: str
     dead_letters: Fact[Queue]
 
     def advise_redrive(self, shortest: float) -> str:
-        """Return advice on when to redrive, or "" if `shortest`, the shortest lifetime judged, outlasts every message.
+        """Return the deadline of a redrive, or "" if `shortest`, the shortest lifetime judged, outlasts every message.
 
-        Raise `NotCheckedError` if the dead-letter queue couldn't be read: then the longest delay is unknown.
+        Raise `NotCheckedError` if the dead-letter queue couldn't be read, because the longest delay is then unknown.
         """
         if isinstance(self.dead_letters, Unread):
             require(self.dead_letters, "--queue")
@@ -100,7 +99,7 @@ def list_guards(facts: Facts) -> Iterator[Guard]:
     labels = [label for entity in sample.entities for label in _list_labels(entity) if label.moved_to is None]
     if not labels:
         raise NotCheckedError(
-            "No sampled entity has a ledger, so the ledger is unknown. Name a store, for example shop.stores:orders."
+            "The ledger is unknown, because no sampled entity has one. Name a store, for example shop.stores:orders."
         )
     for label in dict.fromkeys(labels):
         kind = _ANY_MARKS if label.layout == "marks" else type(label.ledger).__name__
@@ -115,8 +114,8 @@ def _list_labels(entity: EntityImage) -> list[LabelledLedger]:
 def find_message_life(facts: Facts) -> Life:
     """Return how late the queue can deliver a message.
 
-    In a dead-letter queue, the age counts from the original send time, but in a FIFO one from the arrival. A redrive sends
-    the message again and usually delivers it at once.
+    In a dead-letter queue, the age counts from the send time, but in a FIFO one from the arrival. A redrive sends the message
+    again and usually delivers it at once.
     """
     queue = require(facts.queue, "--queue")
     if queue.dead_letters is None or isinstance(facts.dead_letters, Unread):
@@ -126,7 +125,7 @@ def find_message_life(facts: Facts) -> Life:
     longer = max(queue.retention, dead.retention)
     seconds = queue.retention + dead.retention if queue.fifo else longer
     enough = max(longer, min(seconds, int(MAX_SQS_RETENTION.total_seconds())))
-    how = "and then" if queue.fifo else "and, counted from its send time,"
+    how = "and then" if queue.fifo else "and, from its send time on,"
     text = (
         f"{queue.name} keeps a message for {format_span(queue.retention)}, {how} {dead.name} for {format_span(dead.retention)}: "
         f"{format_span(seconds)} in total"
@@ -147,15 +146,12 @@ def check_ledger_retention(facts: Facts) -> Findings:
                 "error",
                 f"{guard.kind} of {guard.place} remembers a message for {format_span(seconds)}, and {lifetime.text}.",
                 "If a message is delivered after the ledger has forgotten it, it takes effect again.",
-                f"Set the retention to {format_span(lifetime.seconds)} and name the current ledger in previous=, for example "
+                f"Set the retention to {format_span(lifetime.seconds)}, and pass the current ledger as previous=, for example "
                 f"SeenIds({_format_timedelta(lifetime.seconds)}, previous=...). Or shorten the queues' retention.",
                 f"the queue, {guard.rests_on}",
             )
     late = lifetime.advise_redrive(min(retentions, default=lifetime.seconds))
-    return (
-        f"{lifetime.text}. A message redriven on its last day is remembered if it is delivered at once, as it "
-        f"usually is.{late}"
-    )
+    return f"{lifetime.text}. The ledger remembers a message that is redriven on its last day and delivered at once.{late}"
 
 
 def check_tombstone_retention(facts: Facts) -> Findings:
@@ -213,11 +209,12 @@ def _find_local_stores(facts: Facts) -> list[ModuleStore]:
 
 def check_outbox_index(facts: Facts) -> Findings:
     """Check that a relay finds pending events without reading everything."""
+    table = None if facts.collection is not None else require(facts.table, _STORE_OPTIONS)
+    keys = require(facts.index_keys, _STORE_OPTIONS) if table is None else ()
     boxes = [store.outbox for store in _find_local_stores(facts) if store.outbox]
-    if facts.collection is not None:
-        keys = require(facts.index_keys, _STORE_OPTIONS)
-        if not boxes and not any(is_outbox_label(entity.fields.get(OUTBOX.label)) for entity in facts.entities):
-            raise NotCheckedError("The module has no store with an outbox, and the sample has no outbox.")
+    if not boxes and not any(is_outbox_label(entity.fields.get(OUTBOX.label)) for entity in facts.entities):
+        raise NotCheckedError("The module has no store with an outbox, and the sample has no outbox.")
+    if table is None:
         if all(key[:1] != (OUTBOX.due,) for key in keys):
             yield DoctorFinding(
                 "warning",
@@ -227,15 +224,12 @@ def check_outbox_index(facts: Facts) -> Findings:
                 "the indexes, the module, the sample",
             )
         return f"{facts.collection} has an index on {OUTBOX.due}."
-    table = require(facts.table, _STORE_OPTIONS)
-    if not boxes and not any(is_outbox_label(entity.fields.get(OUTBOX.label)) for entity in facts.entities):
-        raise NotCheckedError("The module has no store with an outbox, and the sample has no outbox.")
     described = {index.name: _describe(index) for index in table.indexes}
     needed = _describe(TableIndex("", (OUTBOX.shard, OUTBOX.due), frozenset(), ("N", "S")))
     if any(box.index is None for box in boxes) or (not boxes and needed not in described.values()):
         yield DoctorFinding(
             "warning",
-            f"Outbox(...) of {table.name} names no index." if boxes else f"{table.name} has no index for its outboxes.",
+            f"Outbox(...) of {table.name} doesn't name an index." if boxes else f"{table.name} has no index for outboxes.",
             "Each sweep of a relay reads the whole table, and you are billed for it.",
             f"Create a global secondary index: {needed}. Then name it in every store and relay: Outbox(..., index=...).",
             "the table, the module, the sample",
@@ -245,13 +239,13 @@ def check_outbox_index(facts: Facts) -> Findings:
         if described.get(name) != needed:
             yield DoctorFinding(
                 "error",
-                f"Outbox(index={name!r}) of the module names an index that {table.name} {f'defines differently: {described[name]}' if name in described else 'does not have'}.",
-                "Every sweep of a relay fails, so events whose notification was lost are never published. If the keys have "
+                f"The index of Outbox(index={name!r}) {f'is wrong in {table.name}: it has {described[name]}' if name in described else f'does not exist in {table.name}'}.",
+                "Every sweep of a relay fails, and events whose notification was lost are never published. If the keys have "
                 "other types, every write that emits fails too.",
                 f"Create a global secondary index {name!r}: {needed}.",
                 "the table, the module",
             )
-    return f"{table.name} has {', '.join(sorted(names)) or 'an index for its outboxes'}."
+    return f"{table.name} has {', '.join(sorted(names)) or 'an index for outboxes'}."
 
 
 def _describe(index: TableIndex) -> str:
@@ -276,27 +270,26 @@ def check_partial_failures(facts: Facts) -> Findings:
             lacks = "ReportBatchItemFailures" if feed.provisioned else "provisioned mode"
             yield DoctorFinding(
                 "error",
-                f"The event source mapping from {feed.source} lacks {lacks}, and kafka_handler(provisioned_mode=True) is in the module.",
-                "That handler names the failed records in its response. Lambda reads it only in provisioned mode with "
-                "ReportBatchItemFailures. Otherwise the offset moves on, and those records are lost.",
-                "Remove provisioned_mode=True, so that the handler raises and the whole batch is redelivered. Or set the "
-                "mapping's ProvisionedPollerConfig, and its FunctionResponseTypes to [ReportBatchItemFailures].",
+                f"The event source mapping from {feed.source} lacks {lacks}, but the module has a kafka_handler(provisioned_mode=True).",
+                "That handler names the failed records in its response, which Lambda reads only in provisioned mode with "
+                "ReportBatchItemFailures. Otherwise the offset moves on, and the failed records are lost.",
+                "Remove provisioned_mode=True. The handler then raises, and the whole batch is redelivered. Or set the mapping's "
+                "ProvisionedPollerConfig, and its FunctionResponseTypes to [ReportBatchItemFailures].",
                 "the event source mappings of the function, the module",
             )
         elif not feed.kafka:
             yield DoctorFinding(
                 "error",
                 f"The event source mapping from {feed.source} lacks ReportBatchItemFailures.",
-                "A handler of onewrite names the failed records in its response. Without this setting Lambda doesn't read "
-                "the response and takes the batch for done, so those messages are lost.",
+                "onewrite's handlers name the failed records in their response. Without this setting, Lambda doesn't read it. It "
+                "takes the batch for done, and the failed messages are lost.",
                 "Set FunctionResponseTypes of the mapping to [ReportBatchItemFailures].",
                 "the event source mappings of the function",
             )
     if unjudged_sources:
         raise NotCheckedError(
-            f"Lambda reads no response for the mapping from {unjudged_sources[0]}. That is right for kafka_handler, "
-            "which raises, but wrong with provisioned_mode=True or a handler that returns batchItemFailures itself. "
-            "Pass a MODULE to find out."
+            f"Lambda doesn't read the response for the mapping from {unjudged_sources[0]}. That is right for a kafka_handler, "
+            "which raises, but wrong with provisioned_mode=True, or for your own handler that returns batchItemFailures. Pass a MODULE."
         )
     return f"Checked {format_count(len(feeds), 'event source mapping')}."
 
@@ -309,39 +302,39 @@ def check_order(facts: Facts) -> Findings:
         kinds.append(guard.kind)
         if queue.fifo:
             continue
-        # With the five deliveries of infra/function.yaml, gaps of the usual length are bridged.
+        # Five deliveries, as in infra/function.yaml, bridge the usual gaps.
         if isinstance(guard.ledger, InSequence) and queue.receives is not None and queue.receives < _ENOUGH_RECEIVES:
             yield DoctorFinding(
                 "warning",
-                f"{guard.kind} of {guard.place} waits for each predecessor, but {queue.name} is a standard queue, which "
-                f"keeps no order, with a maxReceiveCount of {queue.receives}.",
-                "A message that arrives early is Deferred and redelivered. Each delivery counts for the dead-letter queue, "
-                "and a dead letter blocks all later messages of its source.",
+                f"{guard.kind} of {guard.place} waits for each predecessor, but {queue.name} is a standard queue, which doesn't keep "
+                f"the order, with a maxReceiveCount of {queue.receives}.",
+                "An early message is Deferred and redelivered. After too many deliveries it is a dead letter, which blocks all "
+                "later messages of its source.",
                 "Use a FIFO queue or SeenIds(), or raise the maxReceiveCount enough for your gaps.",
                 f"the queue, {guard.rests_on}",
             )
         elif guard.kind == _ANY_MARKS:
             raise NotCheckedError(
-                f"{queue.name} keeps no order. InSequence waits for earlier messages, but HighWaterMark would lose them, and the "
-                "labels of the sample are the same for both. Pass a MODULE."
+                f"{queue.name} doesn't keep the order. InSequence waits for earlier messages, but HighWaterMark would lose them, and "
+                "the labels of the sample are the same for both. Pass a MODULE."
             )
         elif isinstance(guard.ledger, HighWaterMark):
             yield DoctorFinding(
                 "error",
-                f"{guard.kind} of {guard.place} needs messages in order, but {queue.name} is a standard queue, which keeps "
-                "no order.",
-                "If a newer message of its source overtakes a message, HighWaterMark takes it for an old copy: it is "
-                "Stale, settled, and lost. That is right only if each message has its source's whole state.",
-                "Use a FIFO queue, whose groups are the sources; or SeenIds() with previous=.",
+                f"{guard.kind} of {guard.place} needs messages in order, but {queue.name} is a standard queue, which doesn't keep the "
+                "order.",
+                "HighWaterMark takes an overtaken message for an old copy. It is Stale, settled, and lost. That is right only if "
+                "each message has its source's whole state.",
+                "Use a FIFO queue whose groups are the sources, or SeenIds() with previous=.",
                 f"the queue, {guard.rests_on}",
             )
     return (
-        f"{queue.name} is {'a FIFO' if queue.fifo else 'a standard'} queue; the ledger is {', '.join(dict.fromkeys(kinds))}."
+        f"{queue.name} is a {'FIFO' if queue.fifo else 'standard'} queue. The ledger is {', '.join(dict.fromkeys(kinds))}."
     )
 
 
 def _find_feeds(facts: Facts, queue: Queue | None) -> list[EventSourceMapping]:
-    """Return the function's enabled mappings, only those from the queue if there is one. Without any, raise NotCheckedError."""
+    """Return the function's enabled mappings, or only those from the queue. Raise NotCheckedError if there are none."""
     feeds = [
         feed for feed in require(facts.feeds, "--function") if feed.enabled and (queue is None or feed.source == queue.arn)
     ]
@@ -357,79 +350,6 @@ def _format_timedelta(seconds: int) -> str:
 
 _STORE_OPTIONS = "--table or --collection"
 _MAX_NAMES = 3  # entities that a finding names
-
-
-def check_indexes(facts: Facts) -> Findings:
-    """Check that no index copies the ledger."""
-    if facts.collection is not None:
-        raise NotCheckedError("The indexes of MongoDB copy no ledger.")
-    table = require(facts.table, _STORE_OPTIONS)
-    if not table.indexes:
-        return "The table has no secondary index."
-    sample = require(facts.sample, _STORE_OPTIONS)
-    guarded_entities = [entity for entity in sample.entities if _list_labels(entity)]
-    if not guarded_entities and not _find_local_stores(facts):
-        raise NotCheckedError("No sampled entity has a ledger, so it is unknown whether indexes copy ledgers.")
-    for index in table.indexes:
-        if not guarded_entities and index.included is None:
-            yield _make_copy_finding(
-                f"The index {index.name} projects all attributes, so it will copy the ledger.", "the table, the module"
-            )
-        copies = [copy for entity in guarded_entities if (copy := _count_copied_bytes(index, entity))]
-        if copies:
-            yield _make_copy_finding(
-                f"The index {index.name} projects {'all attributes' if index.included is None else 'attributes of the ledger'}. It copies {sum(copies) // len(copies):,} bytes of ledger on average, for {len(copies)} of "
-                f"{format_count(len(guarded_entities), 'entity', 'entities')} with one.",
-                "the table, the sample",
-            )
-    return f"Checked {', '.join([index.name for index in table.indexes])}."
-
-
-def _make_copy_finding(what: str, rests_on: str) -> DoctorFinding:
-    return DoctorFinding(
-        "warning",
-        what,
-        "Every message changes the ledger, so each write of such an entity is billed for the index too.",
-        "Re-create the index with KEYS_ONLY, or with INCLUDE and the attributes that its queries read, and drop this one.",
-        rests_on,
-    )
-
-
-def _count_copied_bytes(index: TableIndex, entity: EntityImage) -> int:
-    """Return how many bytes of an entity's ledger the index copies. It leaves out entities without its keys."""
-    if not entity.fields.keys() >= {*index.keys}:
-        return 0
-    names = {name for label in _list_labels(entity) for name in entity.list_fields(label.attribute)}
-    return sum([entity.sizes[name] for name in names if index.included is None or name in index.included])
-
-
-def check_entity_ttl(facts: Facts) -> Findings:
-    """Check that the database doesn't remove an entity while messages for it can still arrive.
-
-    In any setup, an old entity can be about to expire. So the entity that expires last counts: if even that one expires too
-    early, a new one does too.
-    """
-    require(facts.expiry, _STORE_OPTIONS)
-    sample, lifetime = require(facts.sample, _STORE_OPTIONS), find_message_life(facts)
-    lifetimes = [
-        (sample.expires[entity.name] - sample.now, entity)
-        for entity in sample.entities
-        if sample.expires.get(entity.name, 0) > sample.now and TOMBSTONE not in entity.fields and _list_labels(entity)
-    ]
-    if not lifetimes:
-        raise NotCheckedError("No sampled entity has a ledger and an expiry by TTL.")
-    longest, last_entity = max(lifetimes, key=lambda pair: pair[0])
-    if longest < lifetime.enough:
-        yield DoctorFinding(
-            "error",
-            f"TTL removes entities too early: of {len(lifetimes)} with a ledger and a TTL, {printable(last_entity.name)} "
-            f"expires last, in {format_span(round(longest))}. {lifetime.text}.",
-            "TTL removes the ledger with the entity. A later redelivery re-creates the entity and takes effect again.",
-            f"Let an entity expire {format_span(lifetime.seconds)} after its last message at the earliest, and postpone the "
-            "expiry with each message.",
-            "the queue, the sample",
-        )
-    return f"The last entity to expire does so in {format_span(round(longest))}. {lifetime.text}.{lifetime.advise_redrive(longest)}"
 
 
 def check_erased_ledgers(facts: Facts) -> Findings:
@@ -449,10 +369,10 @@ def check_erased_ledgers(facts: Facts) -> Findings:
         yield DoctorFinding(
             "notice",
             f"{format_count(len(bare), 'entity has', 'entities have')} no ledger, while {format_count(len(guarded_entities), 'of their kind has', 'of their kind have')} one: {_name_some(bare)}.",
-            "They might have had no message yet. Or another writer replaces whole entities, for example with put_item, "
-            "replace_one, or a mapper's save(). That erases the ledger, so earlier messages take effect again if they "
-            "are redelivered.",
-            "Look for writers that replace these entities. Let them send updates, or use the guarded store. See "
+            "Perhaps they haven't had a message yet. Or a writer replaces whole entities, for example with put_item, "
+            "replace_one, or a mapper's save(). That erases the ledger, and earlier messages take effect again if they are "
+            "redelivered.",
+            "Look for writers that replace these entities. Change them to updates, or to the guarded store. See "
             "https://github.com/onewrite/onewrite/blob/main/docs/models.md.",
             "the sample",
         )
@@ -498,7 +418,7 @@ def check_layouts(facts: Facts) -> Findings:
                 "error",
                 f"{kind} of {store.place} raises LedgerMismatch for {len(unreadable)} of "
                 f"{format_count(len(entities), 'sampled entity', 'sampled entities')}: {_name_some(unreadable)}.",
-                "After a deploy, every message for such an entity fails, and goes to the dead-letter queue at last.",
+                "After a deploy, every message for such an entity fails, and finally goes to the dead-letter queue.",
                 error,
                 "the module, the sample",
             )
@@ -517,7 +437,7 @@ def check_layouts(facts: Facts) -> Findings:
                 f"{_name_some([entity for _, entity in unread])}.",
                 "The store doesn't know the messages in that ledger. If one is redelivered, it takes effect again.",
                 f"If you renamed the ledger, pass the old one as previous={write_constructor(label.layout, label.attribute)}. If another "
-                "service writes that ledger, nothing is wrong.",
+                "service writes that ledger, ignore this.",
                 "the module, the sample",
             )
     return f"The stores of {facts.module.name} know the ledgers of {format_count(len(entities), 'entity', 'entities')}."
@@ -550,7 +470,7 @@ def _name_some(entities: Several[EntityImage]) -> str:
 
 
 def check_ledger_size(facts: Facts) -> Findings:
-    """Check that no entity of the sample has a large ledger, which every write of the entity pays for."""
+    """Check that no entity of the sample has a large ledger, because every write of the entity pays for it."""
     sample = require(facts.sample, _STORE_OPTIONS)
     ledgers = [
         (ledger.size, ledger.attribute, entity)
@@ -569,8 +489,8 @@ def check_ledger_size(facts: Facts) -> Findings:
             f"{largest_text} {format_count(count, 'ledger has', 'ledgers have')} more than {MAX_LEDGER_BYTES:,} bytes.",
             "Every write of such an entity carries its ledger: on DynamoDB, one write unit per 1,024 bytes. At 400 KB, or 16 MB on "
             "MongoDB, writes fail.",
-            "If its messages arrive in order, use HighWaterMark or InSequence. Otherwise shorten the retention to what the queue "
-            'needs, drop readable=True, or record the entity\'s messages in a table: see "A table of processed messages" in '
+            "If its messages arrive in order, use HighWaterMark or InSequence. Otherwise shorten the retention to the queue's, or "
+            'drop readable=True. Or record the entity\'s messages in a table, as in "A table of processed messages" in '
             "https://github.com/onewrite/onewrite/blob/main/docs/several.md.",
             "the sample",
         )
@@ -590,7 +510,7 @@ def check_identities(facts: Facts) -> Findings:
             "error",
             f"{', '.join(facts.module.bare_handlers)} of {facts.module.name} uses sqs_message_id(), but every store's ledger is "
             f"{' or '.join(kinds)}.",
-            "These ledgers need each message's source and sequence, and sqs_message_id() has neither, so every write raises "
+            "These ledgers need each message's source and sequence. sqs_message_id() has neither, and every write raises "
             "InvalidMessage.",
             "Use fifo_sequence() on a FIFO queue, or json_body(id=..., source=..., sequence=...). Or use SeenIds().",
             "the module",
@@ -605,10 +525,8 @@ CHECKS = (
     Check("ledger-retention", "The ledger remembers a message as long as SQS can deliver it", check_ledger_retention),
     Check("tombstone-retention", "Tombstones are kept as long as SQS can deliver a message", check_tombstone_retention),
     Check("tombstone-ttl", "The database removes tombstones", check_tombstone_ttl),
-    Check("ttl", "TTL removes no entity while SQS can deliver messages for it", check_entity_ttl),
     Check("partial-failures", "Lambda reads which records failed", check_partial_failures),
     Check("order", "A ledger that needs order gets messages in order", check_order),
-    Check("indexes", "No index copies the ledger", check_indexes),
     Check("erased-ledgers", "No other writer erases ledgers", check_erased_ledgers),
     Check("outbox-index", "A relay finds pending events with an index", check_outbox_index),
 )

@@ -5,7 +5,7 @@ A fact is None if it wasn't requested, and `Unread` if it couldn't be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import timedelta
 from operator import attrgetter
@@ -53,7 +53,7 @@ class Service(NamedTuple):
     is_refusal: Callable[[Exception], bool]  # whether an error means a missing permission
 
     def ask(self, what: str, permission: str, request: Callable[..., T], **arguments: Any) -> T | Unread:
-        """Return the response to a request that only reads. `what` describes it, and `permission` is what it needs."""
+        """Return the response to a request that needs the `permission`, or `Unread`. `what` describes the requested fact."""
         try:
             return request(**arguments)
         except self.errors as error:
@@ -105,14 +105,10 @@ class TableDescription:
 
 @dataclass(frozen=True, slots=True)
 class EntitySample:
-    """Some entities of a table or collection, read at `now`. `expires` is when the database removes them, by their names.
-
-    Both are epoch seconds.
-    """
+    """Some entities of a table or collection, read at `now`, in epoch seconds."""
 
     entities: tuple[EntityImage, ...]
     now: float
-    expires: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +123,12 @@ class ModuleStore:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """The guarded stores of a module, or the named one.
-
-    `kafka_answers` is whether a Kafka handler returns a response instead of raising, or None if there is no Kafka handler.
-    `bare_handlers` are the names of the handlers whose identity is `sqs_message_id()`.
-    """
+    """The guarded stores and handlers of a module, or the named one."""
 
     name: str
     stores: tuple[ModuleStore, ...]
-    kafka_answers: bool | None = None
-    bare_handlers: tuple[str, ...] = ()
+    kafka_answers: bool | None = None  # whether a Kafka handler returns a response, or None without a Kafka handler
+    bare_handlers: tuple[str, ...] = ()  # the names of the handlers whose identity is `sqs_message_id()`
 
 
 _ENGINES = ("onewrite.dynamodb.", "onewrite.mongodb.")
@@ -234,7 +226,7 @@ Findings: TypeAlias = Generator[DoctorFinding, None, str]
 
 
 class Check(NamedTuple):
-    """A check. `code` never changes, so programs can rely on it."""
+    """A check. Programs can rely on `code`, which never changes."""
 
     code: str
     title: str
@@ -243,9 +235,9 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check that was made, or that couldn't be. `text` is what it compared, what it found, or why it couldn't be made.
+    """The result of a check, made or not. `text` describes the compared facts, the findings, or the obstacle.
 
-    If a fact is the reason, `missing` is the fact that couldn't be read, or `option` the option that would request it.
+    If a missing fact is the obstacle, `missing` is the fact that couldn't be read, or `option` is the option that requests it.
     """
 
     check: Check
