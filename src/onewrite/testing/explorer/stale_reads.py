@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from onewrite.testing.explorer.calls import Reply
 from onewrite.testing.explorer.recall import make_comparable
-from onewrite.testing.model.machine import WorldState
+from onewrite.testing.model.machine import Machine, WorldState
 from onewrite.testing.taps.mongodb_methods import DOCUMENT_READS
 from onewrite.testing.taps.tap import Store, find_kind
 from onewrite.testing.taps.traffic import Request
-
-if TYPE_CHECKING:
-    from onewrite.testing.explorer.subject import Subject
 
 _READS = frozenset({"GetItem", "Query", "Scan", "BatchGetItem", "ExecuteStatement"})
 _FROM_SECONDARIES = frozenset({"secondary", "secondaryPreferred", "nearest"})
@@ -22,26 +19,25 @@ _FROM_SECONDARIES = frozenset({"secondary", "secondaryPreferred", "nearest"})
 class StaleReads:
     """The stale reads of a handler. `has_any` is true once the handler has sent a read that can be stale."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, perform: Callable[[Request], Reply]) -> None:
         self.has_any = False
-        self._subject = subject
+        self._perform = perform
 
-    def find(self, request: Request) -> Reply | None:
+    def find(self, request: Request, machine: Machine) -> Reply | None:
         """Return the response from before the last write that changed it. Return None if there is none, or the read is never stale."""
-        machine = self._subject.machine
         if not may_be_stale(machine.databases.stores[request.store], request):
             return None
         self.has_any = True
-        present = make_comparable(self._answer_at(machine.present, request))
+        present = make_comparable(self._perform_at(machine.present, request, machine))
         for state in reversed(machine.earlier):
-            answer = self._answer_at(state, request)
-            if answer.error is None and make_comparable(answer) != present:
-                return answer
+            reply = self._perform_at(state, request, machine)
+            if reply.error is None and make_comparable(reply) != present:
+                return reply
         return None
 
-    def _answer_at(self, state: WorldState, request: Request) -> Reply:
-        with self._subject.machine.looking_at(state):
-            return self._subject.perform(request)
+    def _perform_at(self, state: WorldState, request: Request, machine: Machine) -> Reply:
+        with machine.looking_at(state):
+            return self._perform(request)
 
 
 def may_be_stale(store: Store, request: Request) -> bool:

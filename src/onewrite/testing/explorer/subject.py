@@ -305,7 +305,7 @@ class Subject:
             )
         self.start = Progress.at_start(bounds, sources, [len(deliverable.lanes) for deliverable in self.deliverables])
         self.traits = Traits()
-        self.stale_reads = StaleReads(self)
+        self.stale_reads = StaleReads(self.perform)
         self.recall: Recall | None = None  # the recorded behavior, if the mode records it
         self.tapped_late = False  # since the last trial, a driver was imported, so requests might have been missed
         self.look_requests: list[Request] = []  # the requests of the last call of `observe` or the invariant
@@ -470,8 +470,8 @@ class Subject:
 
     def perform_under(self, fault: Fault, request: Request, key: Hashable) -> Reply:
         """Send the part of the request that the fault doesn't block, and return the response."""
-        if fault is Fault.STALE and (stale_answer := self.stale_reads.find(request)) is not None:
-            return stale_answer
+        if fault is Fault.STALE and (stale_reply := self.stale_reads.find(request, self.machine)) is not None:
+            return stale_reply
         if fault not in (Fault.CUT_SHORT, Fault.CUT_EARLY) and not fault.is_partial:
             return self.perform(request, key)
         self._check(request)
@@ -505,7 +505,7 @@ class Subject:
             self._in_transactions.update(request.tables)
         elif is_single_write(request) and self._in_transactions.intersection(request.tables):
             faults = (Fault.CONFLICT,)
-        return faults if self.stale_reads.find(request) is None else (*faults, Fault.STALE)
+        return faults if self.stale_reads.find(request, self.machine) is None else (*faults, Fault.STALE)
 
     def add_entities(self, request: Request) -> Request:
         """Return the request with the entities that it touches. They depend on the key names of the table."""
