@@ -11,7 +11,13 @@ from onewrite.operate.doctor.facts import EntitySample, Facts, Service, Unread
 from onewrite.operate.mongodb import sample_documents
 
 _REFUSALS = (13, 8000)  # the codes of MongoDB and of MongoDB Atlas for a missing privilege
-_MONGODB = Service((PyMongoError,), lambda error: getattr(error, "code", None) in _REFUSALS)
+
+
+def _is_refusal(error: Exception) -> bool:
+    return getattr(error, "code", None) in _REFUSALS
+
+
+_MONGODB = Service((PyMongoError,), _is_refusal)
 
 
 def read_collection(collection: Any, limit: int, clock: Callable[[], float]) -> Facts:

@@ -141,10 +141,11 @@ class _Account:
 
     def _copy_client(self) -> Any:
         """Return a client object that shares everything with the account's client. A table exists as long as its own object does."""
+        original: Any = self._client
         client: Any = object.__new__(
-            type(self._client)
+            original.__class__
         )  # botocore's __getattr__ doesn't survive `copy`, and a new client takes long
-        vars(client).update(vars(self._client))
+        client.__dict__.update(original.__dict__)
         return client
 
     def _remove(self, name: str, number: int) -> None:
