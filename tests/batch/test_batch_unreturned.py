@@ -191,7 +191,7 @@ def test_uncertain_effect_is_settled_with_its_successor(orders: Orders) -> None:
     ],
     ids=["id", "source", "child"],
 )
-def test_unsettled_write_of_a_message_of_its_own_fails_the_record(
+def test_unsettled_write_of_its_own_message_fails_the_record(
     make: Callable[[Message], Message], orders: Orders, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handle(message: Message) -> None:

@@ -323,7 +323,7 @@ def test_deleted_entity_is_gone_for_all_messages(make_shop: MakeShop) -> None:
     assert shop.get("o") is None
 
 
-def test_events_of_a_batch_have_the_same_ids_as_single_writes(make_shop: MakeShop) -> None:
+def test_batch_events_have_the_same_ids_as_single_writes(make_shop: MakeShop) -> None:
     shop = make_shop(SeenIds(), OUTBOX)
     sent: dict[str, list[Outgoing]] = {"o": [], "single": []}
     adding = Adding(emit=lambda each: Event("Added", {"n": each.sequence}, cause=each))

@@ -97,7 +97,7 @@ def test_new_events_count_after_a_restart_if_messages_are_lost(make_shop: MakeSh
 
 
 @pytest.mark.parametrize("ledger", LEDGERS, ids=lambda ledger: type(ledger).__name__)
-def test_events_count_twice_after_a_restart_or_in_a_new_entity(make_shop: MakeShop, ledger: Ledger) -> None:
+def test_events_count_twice_after_restart_or_in_a_new_entity(make_shop: MakeShop, ledger: Ledger) -> None:
     chain = Chain(make_shop, ledger)
     chain.deliver([12], "new")
     restore(chain.shop, chain.copies)

@@ -177,7 +177,7 @@ def test_change_before_the_mark_moves_is_reported(held: Any, expected: object) -
     assert play(flow, refusal(FOURTH), refusal(held))[0] == expected
 
 
-def test_record_of_a_refusal_that_does_not_fit_is_an_error() -> None:
+def test_refusal_record_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(EntityTooLarge):
         play(flows(InSequence()).write(M5, {**CLOSE, "rejected_ok": True}), refusal(FOURTH), too_large(), refusal(FOURTH))
 

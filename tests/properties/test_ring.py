@@ -152,7 +152,7 @@ def test_retention_is_exact_to_the_microsecond_between_generations(promise: Prom
 
 
 @given(promises, moments, requests, requests, st.lists(fractions, min_size=1, max_size=8))
-def test_oldest_mark_is_two_skews_a_lateness_and_a_generation_older(
+def test_oldest_mark_is_two_skews_lateness_and_a_generation_older(
     promise: Promise, written: float, writer: Request, reader: Request, rhythm: list[float]
 ) -> None:
     """In an entity that is written in every generation: one that sleeps may keep what it held when it fell asleep."""

@@ -94,7 +94,7 @@ def kill(stores: Stores, model: FunctionModel, moment: str) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_card_is_charged_once_if_the_process_is_killed_at_the_record(moment: str) -> None:
+def test_card_is_charged_once_after_a_kill_before_the_record(moment: str) -> None:
     stores, model = make_stores(), make_model()
     kill(stores, model, moment)
     if moment == "before":
