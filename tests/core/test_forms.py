@@ -35,6 +35,7 @@ PARTS: tuple[Mapping[str, Any], ...] = (
     {"emission": Emission("ow1 outbox o")},
     {"emission": Emission("ow1 outbox o", EVENTS, DUE, 5), "token": "0123abcd"},  # 5 is a mark too
     {"emission": Emission("ow1 outbox o", EVENTS * 2, DUE, 3)},
+    {"emission": Emission("ow1 outbox o", EVENTS, DUE, 4)},  # before the mark 5
     {"effect": NoEffectAtAll()},
     {"effect": NoEffectAtAll((("0a", {}),))},
     {"effect": Begins(Effect("ow_l", Message("m"), "key", "fence", NOW, NOW, first=True))},

@@ -42,15 +42,20 @@ class Form(NamedTuple):
 def read_form(write: Write) -> Form | None:
     """Return the form of the write, or None if the write isn't usual."""
     entry, emission = write.entry, write.emission
-    if not len(write.messages) == len(entry.checked) == 1 or write.effect is not NO_EFFECT or write.burial is not None:
+    if (
+        not len(write.messages) == len(entry.checked) == len(entry.terms.attributes) == 1
+        or write.effect is not NO_EFFECT
+        or write.burial is not None
+    ):
         return None
     own = entry.checked[0]
     outbox: tuple[str, bool] | None = None
     is_text = type(own.mark) is str
     if emission is not None and emission.events:
         outbox = emission.label, len(emission.events) > 1
-        if own.mark in (emission.due, emission.shard):
-            return None  # equal values share a place in the request
+        shared = {emission.due, emission.shard}  # equal values share a place in the request
+        if own.mark in shared or (isinstance(own.mark, int) and own.mark - 1 in shared):
+            return None
     if is_text and str(own.mark).startswith(FORMAT):  # the mark can be equal to a label
         return None
     if type(own) is Remember:
