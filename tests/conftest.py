@@ -4,7 +4,6 @@ import gc
 from collections.abc import Iterator
 from functools import cache
 
-import botocore
 import botocore.loaders
 import pytest
 
@@ -20,8 +19,6 @@ pytest_plugins = [
 
 # Every session of boto3 reads the descriptions of the services from files again, and moto gives each test a session of its own.
 botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
-# Powertools, which some pages import, would add its user agent to every later client of this process, also to those of lean's tests.
-vars(botocore)["register_initializer"] = lambda _: None
 
 
 @pytest.hookimpl(wrapper=True)
