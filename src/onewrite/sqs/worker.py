@@ -152,12 +152,13 @@ class Worker:
         end.add_done_callback(lambda _: self._stop.wake())
         is_announced, hangs = False, 0
         while not end.done() and hangs < _MAX_HANGS:
+            is_in_time = self._stop.wait(is_busy=self._threads is not None and self._threads.is_busy)
             if self._stop.is_wanted and not is_announced:
                 is_announced = True
                 log(INFO, "%s: the worker is stopping within %g seconds", self.queue_url, self.drain_seconds)
                 if self._threads is not None:
                     self._threads.begin_round()
-            if not self._stop.wait(is_busy=self._threads is not None and self._threads.is_busy):
+            if not is_in_time:
                 return
             hangs = hangs + 1 if self._find_hang() else 0
 
