@@ -36,7 +36,15 @@ def test_readme_code_runs_unchanged() -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != README], ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page.stem in {"test-your-own", "testing"} else [])  # they explore
+        for page in PAGES
+        if page != README
+    ],
+    ids=name,
+)
 def test_python_blocks_of_pages_run(page: Path) -> None:
     namespace_of(page)
 

@@ -65,6 +65,7 @@ def test_script_keeps_business_data(place: Place, leave: Callable[[], None]) -> 
     assert (place.contents("clean") or {})["owner"] == "x"
 
 
+@pytest.mark.slow
 def test_script_removes_marks_of_hundreds_of_sources(place: Place, leave: Callable[[], None]) -> None:
     place.put(n=1)
     for n in range(700):
@@ -73,6 +74,7 @@ def test_script_removes_marks_of_hundreds_of_sources(place: Place, leave: Callab
     assert [name for name in place.contents() or {} if name.startswith("ow_")] == []
 
 
+@pytest.mark.few(1)
 def test_script_keeps_the_writes_of_a_running_consumer(place: Place, leave: Callable[[], None]) -> None:
     """The consumer has its own check already, and writes natively."""
     place.put(n=0)

@@ -258,6 +258,7 @@ def test_entity_is_listed_once_if_written_during_listing(collection: Documents, 
     assert sorted(found) == [*range(150)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [int, UUID])
 def test_search_ends_if_the_server_drops_each_cursor(
     collection: Documents, monkeypatch: pytest.MonkeyPatch, kind: type[int | UUID]

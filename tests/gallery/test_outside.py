@@ -80,7 +80,7 @@ def test_a_lock_that_processes_do_not_share_is_refused(explore: Any, worlds: Wor
 @pytest.mark.parametrize(
     ("name", "engine"), [*product(NOT_REPEATABLE, BOTH), ("tenant_in_a_context_variable", "async mongodb")]
 )
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_a_handler_that_depends_on_its_surroundings_is_reported(
     explore: Any, worlds: Worlds, engine: str, name: str
 ) -> None:

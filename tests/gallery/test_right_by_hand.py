@@ -83,7 +83,7 @@ GALLERY: list[tuple[str, ModuleType, Mapping[str, Work]]] = [
         for name, work in works.items()
     ],
 )
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 def test_handwritten_work_takes_effect_once_in_every_schedule(
     explore: Any, worlds: Worlds, engine: str, build: Any, work: Work
 ) -> None:

@@ -92,7 +92,7 @@ def world(kind: str, moto_table: Any, mongomock_collection: Any) -> Any:
         if hasattr(handlers, work.handler) and work.only in (None, kind)
     ],
 )
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 def test_guarded_work_takes_effect_once_in_every_schedule(explore: Any, world: Any, kind: str, work: Work) -> None:
     build = getattr(HANDLERS[kind], work.handler)
     report = explore(

@@ -68,7 +68,7 @@ SLOW = {("sent_back_while_in_flight", "mongodb"), ("limited_by_a_semaphore", "dy
 
 
 @pytest.mark.parametrize(("name", "engine"), list_on_engines(WRONG))
-@pytest.mark.few(12)
+@pytest.mark.few(5)
 def test_handler_that_ignores_a_possible_fault_is_found(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     build = getattr(wrong_world, name)
     report = WRONG[name].run(explore, worlds, engine, build)
@@ -78,7 +78,7 @@ def test_handler_that_ignores_a_possible_fault_is_found(explore: Any, worlds: Wo
 
 
 @pytest.mark.parametrize(("name", "engine"), list_on_engines(RIGHT, slow=SLOW))
-@pytest.mark.few(10)
+@pytest.mark.few(4)
 def test_handler_that_tolerates_every_fault_passes(explore: Any, worlds: Worlds, engine: str, name: str) -> None:
     report = RIGHT[name].run(explore, worlds, engine, getattr(right_world, name))
     report.assert_effectively_once()

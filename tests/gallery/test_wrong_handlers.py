@@ -149,7 +149,7 @@ GALLERY: list[tuple[str, ModuleType, Mapping[str, Mistake]]] = [
         for name, mistake in mistakes.items()
     ],
 )
-@pytest.mark.few(20)
+@pytest.mark.few(8)
 def test_a_mistake_is_found_in_few_steps(explore: Any, worlds: Worlds, engine: str, build: Any, mistake: Mistake) -> None:
     world = worlds(engine, mistake.stores, mistake.content)
     report = explore(build, messages=mistake.messages, world=world, observe=mistake.observe, **mistake.bounds)

@@ -228,6 +228,7 @@ def cases(draw: st.DrawFn, acts: st.SearchStrategy[tuple[str, str]] = acts) -> t
     }, scope.bounds
 
 
+@pytest.mark.slow
 @pytest.mark.measured  # nothing else goes on searching after a finding
 @settings(max_examples=examples(40))
 @given(cases())

@@ -72,6 +72,7 @@ def is_closed(plug: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "sent", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01"], ids=["nothing", "half", "tls"]
 )

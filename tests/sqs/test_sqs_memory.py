@@ -15,6 +15,7 @@ GROUP = 10  # messages, which SQS gives out together: nine of them wait behind a
 OVERHEAD = 1.01  # for what is not a message's body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "size"), [(5_000, 250 << 10), (1_500, 1 << 20)])
 @pytest.mark.parametrize("fifo", [False, True])
 def test_large_deferred_messages_are_bounded_by_bytes(

@@ -153,6 +153,7 @@ def test_delivery_sleeps_on_the_explorer_clock() -> None:
     assert min(slept) >= 0.01
 
 
+@pytest.mark.slow
 def test_deliveries_that_wait_with_a_timeout_take_turns() -> None:
     timeouts: list[str] = []
 

@@ -40,7 +40,10 @@ def told(entity: Any) -> list[str]:
     return [event["type"] for event in entity.get("ow_events", [])]
 
 
-@pytest.mark.parametrize(("available", "expected"), [(5000, (1000, ["CreditReserved"])), (3000, (3000, ["CreditRefused"]))])
+@pytest.mark.parametrize(
+    ("available", "expected"),
+    [(5000, (1000, ["CreditReserved"])), pytest.param(3000, (3000, ["CreditRefused"]), marks=pytest.mark.slow)],
+)
 def test_credit_decides_an_order_once(available: int, expected: object) -> None:
     with mongomock_collection("accounts") as accounts:
 
